@@ -1,0 +1,64 @@
+# Foredraft. `make demo` and `make test` do all their own set-up; `make help` lists the rest.
+
+PYTHON  ?= python3
+VENV    ?= .venv
+MODEL   ?= smollm2-135m
+THREADS ?= $(shell nproc 2>/dev/null || echo 1)
+# The reference that exported models are compared with (tests, `foredraft check`). A CPU build is enough.
+TORCH   ?= torch==2.13.0
+
+BIN     := $(VENV)/bin
+BUNDLE  := bundles/$(MODEL).foredraft
+SOURCES := pyproject.toml setup.py $(shell find plugins -name '*.cc' -o -name '*.h' -o -name '*.inc')
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev export demo test bench bench-exact bench-peers lint clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(VENV)/.installed  ## a virtual environment with Foredraft and its exporter
+
+setup-dev: $(VENV)/.installed-dev  ## the same with tests, linters and the torch reference
+
+$(VENV)/.installed: $(SOURCES)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q -e '.[export]'
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install -q '$(TORCH)'
+	$(BIN)/python -m pip install -q -e '.[export,reference,dev]'
+	touch $@
+
+export: $(BUNDLE)/manifest.json  ## MODEL=name or path: checkpoint -> bundles/MODEL.foredraft
+
+$(BUNDLE)/manifest.json: | setup
+	$(BIN)/foredraft export $(MODEL) --out $(BUNDLE)
+
+demo: setup export  ## export SmolLM2, write with and without drafting, compare (DEMO_JSON=out.json)
+	$(BIN)/foredraft bench $(BUNDLE) --questions benchmarks/demo.jsonl --drafters none,prompt-lookup,context \
+	  --max-tokens 128 --threads $(THREADS) --show-text $(if $(DEMO_JSON),--json $(DEMO_JSON))
+
+test: setup-dev  ## all tests
+	$(BIN)/python -m pytest
+
+bench: setup-dev export  ## speed tables: decoding, t(T)/t(1), session opening
+	$(BIN)/python benchmarks/speed.py $(BUNDLE)
+
+bench-exact: setup-dev export  ## every question, every drafter, several temperatures: equal token ids
+	$(BIN)/python benchmarks/exact.py $(BUNDLE)
+
+bench-peers: setup-dev export  ## the same model in llama.cpp and onnxruntime-genai (builds llama.cpp: 10 minutes)
+	$(BIN)/python -m pip install -q llama-cpp-python onnxruntime-genai
+	$(BIN)/python benchmarks/peers.py $(BUNDLE)
+
+lint: setup-dev  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:  ## remove the environment, builds and bundles
+	rm -rf $(VENV) build bundles *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} + ; find plugins -name '*.so' -delete

@@ -1,0 +1,1 @@
+"""``foredraft::RMSNorm``, ``AddRMSNorm`` and ``SwiGLU``: operators over independent rows."""
