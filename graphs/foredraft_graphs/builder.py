@@ -1,0 +1,115 @@
+"""A thin layer over onnx_ir that writes a graph node by node. Knows nothing of decoders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir import tape
+
+from foredraft_graphs.weights import WeightsFile
+
+OPSET = 24
+IR_VERSION = 11
+DOMAIN = "foredraft"
+_DTYPES = {
+    "F32": ir.DataType.FLOAT,
+    "F16": ir.DataType.FLOAT16,
+    "BF16": ir.DataType.BFLOAT16,
+    "U8": ir.DataType.UINT8,
+}
+
+Dim = int | str
+
+
+class GraphBuilder:
+    """Collects nodes, inputs, outputs and initializers, each named, and turns them into a model."""
+
+    def __init__(self, name: str, weights: WeightsFile) -> None:
+        self.name = name
+        self.weights = weights
+        self._tape = tape.Tape()
+        self._inputs: list[ir.Value] = []
+        self._outputs: list[ir.Value] = []
+        self._initializers: dict[str, ir.Value] = {}
+        self._made: dict[str, ir.Value] = {}
+        self._domains: dict[str, int] = {"": OPSET}
+
+    def input(self, name: str, dtype: ir.DataType, shape: Sequence[Dim]) -> ir.Value:
+        value = ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(dtype))
+        self._inputs.append(value)
+        return value
+
+    def output(self, value: ir.Value, name: str, dtype: ir.DataType, shape: Sequence[Dim]) -> None:
+        value.name, value.shape, value.type = name, ir.Shape(shape), ir.TensorType(dtype)
+        self._outputs.append(value)
+
+    def op(
+        self, op_type: str, *inputs: ir.Value | None, name: str, domain: str = "", **attributes: object
+    ) -> ir.Value:
+        """One node with one output; the output is called ``name``."""
+        return self.ops(op_type, *inputs, names=[name], domain=domain, **attributes)[0]
+
+    def ops(
+        self, op_type: str, *inputs: ir.Value | None, names: Sequence[str], domain: str = "", **attributes: object
+    ) -> list[ir.Value]:
+        """One node with an output for each of ``names``."""
+        if domain:
+            self._domains[domain] = 1
+        outputs = self._tape.op_multi_out(
+            op_type, list(inputs), num_outputs=len(names), domain=domain, attributes=attributes or None
+        )
+        for output, output_name in zip(outputs, names, strict=True):
+            output.name = output_name
+            self._made[output_name] = output
+        outputs[0].producer().name = names[0]
+        return list(outputs)
+
+    def once(self, name: str, op_type: str, *inputs: ir.Value | None, **attributes: object) -> ir.Value:
+        """As ``op``, but a second call with the same name gives the first one's output."""
+        return self.known(name) or self.op(op_type, *inputs, name=name, **attributes)
+
+    def known(self, name: str) -> ir.Value | None:
+        """The output called ``name``, if some node already made it."""
+        return self._made.get(name)
+
+    def constant(self, name: str, array: np.ndarray) -> ir.Value:
+        """A small initializer kept inside the graph file; the same name gives the same value."""
+        if name not in self._initializers:
+            self._add_initializer(name, ir.tensor(np.ascontiguousarray(array), name=name))
+        return self._initializers[name]
+
+    def weight(self, name: str) -> ir.Value:
+        """A tensor of the weights file, by reference."""
+        if name not in self._initializers:
+            location = self.weights.tensors[name]
+            tensor = ir.ExternalTensor(
+                self.weights.location,
+                location.offset,
+                location.nbytes,
+                _DTYPES[location.dtype],
+                shape=ir.Shape(location.shape),
+                name=name,
+            )
+            self._add_initializer(name, tensor)
+        return self._initializers[name]
+
+    def has_weight(self, name: str) -> bool:
+        return name in self.weights.tensors
+
+    def model(self) -> ir.Model:
+        graph = ir.Graph(
+            self._inputs,
+            self._outputs,
+            nodes=self._tape.nodes,
+            initializers=list(self._initializers.values()),
+            opset_imports=self._domains,
+            name=self.name,
+        )
+        return ir.Model(graph, ir_version=IR_VERSION, producer_name="foredraft")
+
+    def _add_initializer(self, name: str, tensor: ir.TensorProtocol) -> None:
+        self._initializers[name] = ir.Value(
+            name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor
+        )
