@@ -1,0 +1,1 @@
+"""Checkpoint -> bundle. Reads models, plans and writes their weights; never imported by the runtime."""

@@ -1,0 +1,201 @@
+"""From a checkpoint to a bundle: plan, weights, graphs, tokenizer, manifest. Knows nothing of the command line."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+import foredraft
+from foredraft.errors import ForedraftError
+from foredraft.manifest import FILE_NAME, SCHEMA, FileInfo, GraphFiles, Manifest, ModelInfo, SegmentInfo, TokenizerInfo
+from foredraft.text import Tokenizer
+from foredraft_exporter.checkpoint import Checkpoint, open_checkpoint
+from foredraft_exporter.models import architecture_of, decoder as decoder_of
+from foredraft_exporter.space import check_space
+from foredraft.staging import staged_folder
+from foredraft_exporter.weight_plan import WeightPlan, plan
+from foredraft_exporter.weights import PEAK_MEMORY, Progress, WeightReport, read_layout, write_weights
+from foredraft_graphs.decoder import Decoder
+from foredraft_graphs.head import head_graph
+from foredraft_graphs.kernels import KernelLowering
+from foredraft_graphs.lowering import Lowering
+from foredraft_graphs.portable import PortableLowering
+from foredraft_graphs.segment import segment_graph
+from foredraft_graphs.weights import WeightsFile
+
+LOWERINGS: tuple[type[Lowering], ...] = (KernelLowering, PortableLowering)
+_GRAPHS_SIZE = 8 << 20
+"""Room for graphs, tokenizer and manifest in the estimate, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPlan:
+    """What an export will do, known before it starts. Sizes in bytes; ``memory`` is the peak beyond the libraries'."""
+
+    checkpoint: Checkpoint
+    decoder: Decoder
+    exits: tuple[int, ...]
+    weights: WeightPlan
+    precision: str
+    disk: int
+    memory: int
+
+
+def prepare(
+    source: str | Path, *, exits: Sequence[int] = (), precision: str = "auto", context: int | None = None
+) -> ExportPlan:
+    """Open the source and decide everything; reads headers only.
+
+    Raises CheckpointError or UnsupportedModelError for a source that cannot be exported exactly, ForedraftError for
+    exits that do not cut the model.
+    """
+    checkpoint = open_checkpoint(source)
+    decoder = decoder_of(checkpoint.info.config, context)
+    check_exits(exits, decoder.layers)
+    weights = plan(checkpoint, decoder, precision)
+    return ExportPlan(
+        checkpoint,
+        decoder,
+        tuple(exits),
+        weights,
+        _label(weights),
+        disk=weights.nbytes + _GRAPHS_SIZE,
+        memory=PEAK_MEMORY,
+    )
+
+
+def check_exits(exits: Sequence[int], layers: int) -> None:
+    """Exits are layer counts, ascending, inside the model."""
+    for before, exit_ in zip([0, *exits], exits, strict=False):
+        if not 1 <= exit_ < layers:
+            raise ForedraftError(f"exit {exit_}: this model has {layers} layers, an exit lies at 1 to {layers - 1}")
+        if exit_ <= before:
+            raise ForedraftError(f"exits {list(exits)}: each must be larger than the one before it")
+
+
+def export(
+    source: str | Path,
+    out: str | Path,
+    *,
+    exits: Sequence[int] = (),
+    precision: str = "auto",
+    context: int | None = None,
+    replace: bool = False,
+    progress: Progress | None = None,
+    planned: Callable[[ExportPlan], None] | None = None,
+) -> tuple[Manifest, WeightReport]:
+    """Write the bundle ``out``; it appears complete or not at all.
+
+    ``planned`` is told the plan before any weight is read; ``progress`` is called with (bytes done, bytes in all,
+    tensor). Raises as ``prepare`` does, and ForedraftError if ``out`` exists (unless ``replace``), is being written
+    by someone else, or does not fit on the disk.
+    """
+    chosen = prepare(source, exits=exits, precision=precision, context=context)
+    target = Path(out)
+    check_space(target, chosen.disk)
+    if planned:
+        planned(chosen)
+    with staged_folder(target, replace) as folder:
+        weights = f"graphs/weights/{chosen.precision}.safetensors"
+        (folder / weights).parent.mkdir(parents=True)
+        report = write_weights(folder / weights, chosen.checkpoint, chosen.decoder, chosen.weights, progress)
+        graphs = _write_graphs(folder, chosen, weights)
+        tokenizer = _write_text_files(folder, chosen)
+        manifest = _manifest(folder, chosen, weights, graphs, tokenizer)
+        (folder / FILE_NAME).write_bytes(manifest.to_bytes())
+    return manifest, report
+
+
+def _label(weights: WeightPlan) -> str:
+    """A precision's name: that of the body's narrowest matrix, 4-bit bodies keeping their head at 8."""
+    bits = min(weights.bits.values())
+    return "fp32" if bits == 32 else f"int{bits}"
+
+
+def _segments(exits: Sequence[int], layers: int) -> list[tuple[int, int]]:
+    return list(zip([0, *exits], [*exits, layers], strict=True))
+
+
+def _write_graphs(folder: Path, chosen: ExportPlan, weights: str) -> dict[str, GraphFiles]:
+    location = Path(weights).relative_to("graphs").as_posix()
+    file = WeightsFile(location, read_layout(folder / weights), chosen.weights.bits)
+    written = {}
+    for make in LOWERINGS:
+        lowering = make()
+        paths = []
+        for index, (first, last) in enumerate(_segments(chosen.exits, chosen.decoder.layers)):
+            graph = segment_graph(chosen.decoder, first, last, file, lowering, f"segment-{index}")
+            paths.append(f"graphs/{lowering.name}-segment-{index}.onnx")
+            ir.save(graph, folder / paths[-1])
+        head = f"graphs/{lowering.name}-head.onnx"
+        ir.save(head_graph(chosen.decoder, file, lowering), folder / head)
+        written[lowering.name] = GraphFiles(tuple(paths), head)
+    return written
+
+
+def _write_text_files(folder: Path, chosen: ExportPlan) -> TokenizerInfo:
+    data, info = chosen.checkpoint.tokenizer_json(), chosen.checkpoint.info
+    (folder / "tokenizer.json").write_bytes(data)
+    if info.chat_template:
+        (folder / "chat_template.jinja").write_text(info.chat_template, encoding="utf-8")
+    for path in info.license.get("files", ()):
+        (folder / "licenses").mkdir(exist_ok=True)
+        shutil.copyfile(path, folder / "licenses" / Path(path).name)
+    generation: dict[str, Any] = info.generation
+    return TokenizerInfo(
+        sha256=hashlib.sha256(data).hexdigest(),
+        vocab_size=Tokenizer(data).vocab_size,
+        bos_id=generation["bos_token_id"],
+        eos_ids=tuple(generation["eos_token_ids"]),
+        add_bos=generation["add_bos"],
+    )
+
+
+def _manifest(
+    folder: Path, chosen: ExportPlan, weights: str, graphs: dict[str, GraphFiles], tokenizer: TokenizerInfo
+) -> Manifest:
+    info, d = chosen.checkpoint.info, chosen.decoder
+    if tokenizer.vocab_size > d.vocab_size:
+        raise ForedraftError(
+            f"{info.name}: the tokenizer has {tokenizer.vocab_size} tokens, the model {d.vocab_size}; "
+            "they are not of the same model"
+        )
+    return Manifest(
+        schema=f"{SCHEMA[0]}.{SCHEMA[1]}",
+        foredraft=foredraft.__version__,
+        model=ModelInfo(
+            name=info.name,
+            architecture=architecture_of(info.config).model_type,
+            license=info.license.get("id"),
+            layers=d.layers,
+            hidden_size=d.hidden_size,
+            intermediate_size=d.intermediate_size,
+            heads=d.heads,
+            kv_heads=d.kv_heads,
+            head_dim=d.head_dim,
+            vocab_size=d.vocab_size,
+            context=d.context,
+        ),
+        precision=chosen.precision,
+        exits=chosen.exits,
+        segments=tuple(SegmentInfo(first, last) for first, last in _segments(chosen.exits, d.layers)),
+        tokenizer=tokenizer,
+        weights=weights,
+        graphs=graphs,
+        files=_files(folder),
+    )
+
+
+def _files(folder: Path) -> dict[str, FileInfo]:
+    files = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        files[path.relative_to(folder).as_posix()] = FileInfo(path.stat().st_size, digest)
+    return files

@@ -1,0 +1,189 @@
+"""What the weights file will hold, tensor by tensor and byte by byte, before any weight is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from foredraft.errors import CheckpointError, UnsupportedModelError
+from foredraft_exporter.blocks import BLOCK, BlockFormat
+from foredraft_exporter.checkpoint import Checkpoint
+from foredraft_exporter.precision import matrix_format
+from foredraft_graphs.decoder import Decoder
+from foredraft_plugins.block_linear.packing import packed_shapes
+
+ALIGNMENT = 64
+_SAFETENSORS_DTYPE = {"uint8": "U8", "int8": "I8", "uint16": "U16", "float16": "F16", "float32": "F32"}
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A weight [n, k]: the rows of ``parts`` (checkpoint names) in order; float32 if ``format`` is None."""
+
+    name: str
+    parts: tuple[str, ...]
+    rows: tuple[int, ...]
+    k: int
+    format: BlockFormat | None
+
+    @property
+    def n(self) -> int:
+        return sum(self.rows)
+
+    @property
+    def bits(self) -> int:
+        return 32 if self.format is None else self.format.bits
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """A norm or bias: the elements of ``parts`` one after the other, float32."""
+
+    name: str
+    parts: tuple[str, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTensor:
+    """A tensor of the file: ``dtype`` is a safetensors name, ``offset`` counts from the start of the data."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WeightPlan:
+    """Everything that ``write_weights`` will write. ``tensors`` are in the file's order."""
+
+    matrices: tuple[Matrix, ...]
+    vectors: tuple[Vector, ...]
+    tensors: tuple[PlannedTensor, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors; the file has a header of some tens of KiB besides."""
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+    @property
+    def bits(self) -> dict[str, int]:
+        """4, 8 or 32 for each matrix, as the graphs want it."""
+        return {matrix.name: matrix.bits for matrix in self.matrices}
+
+
+def plan(checkpoint: Checkpoint, decoder: Decoder, precision: str) -> WeightPlan:
+    """The file for ``decoder`` at ``precision`` (auto, fp32, int8, int4).
+
+    Raises ``CheckpointError`` for a tensor that is missing or has another shape than the config says, and
+    ``UnsupportedModelError`` for one that has no place here, or a width that cannot be quantized.
+    """
+    matrices = tuple(_matrix(checkpoint, precision, *item) for item in _matrices(decoder))
+    vectors = tuple(_vectors(decoder))
+    for vector in vectors:
+        _check_shapes(checkpoint, vector.parts, vector.size, None)
+    used = {part for m in matrices for part in m.parts} | {part for v in vectors for part in v.parts}
+    unused = [n for n in checkpoint.names() if n not in used and not n.endswith("rotary_emb.inv_freq")]
+    if unused:
+        raise UnsupportedModelError(
+            f"{checkpoint.info.name}: tensor {unused[0]!r} (and {len(unused) - 1} more) has no place in a "
+            f"{checkpoint.info.config.get('model_type')} model; it would be left out and change the output"
+        )
+    return WeightPlan(matrices, vectors, _lay_out(matrices, vectors, decoder))
+
+
+def _matrices(d: Decoder) -> Iterator[tuple[str, tuple[str, ...], tuple[int, ...], int]]:
+    """Name, checkpoint names, rows of each and columns of every matrix; the biggest first."""
+    q, kv = d.heads * d.head_dim, d.kv_heads * d.head_dim
+    embedding = "model.embed_tokens.weight"
+    yield "head", (embedding if d.tied else "lm_head.weight",), (d.vocab_size,), d.hidden_size
+    if not d.tied:
+        yield "embed", (embedding,), (d.vocab_size,), d.hidden_size
+    for i in range(d.layers):
+        attention, mlp = f"model.layers.{i}.self_attn", f"model.layers.{i}.mlp"
+        qkv = tuple(f"{attention}.{x}_proj.weight" for x in "qkv")
+        yield f"layers.{i}.qkv", qkv, (q, kv, kv), d.hidden_size
+        yield f"layers.{i}.o", (f"{attention}.o_proj.weight",), (d.hidden_size,), q
+        gate_up = (f"{mlp}.gate_proj.weight", f"{mlp}.up_proj.weight")
+        yield f"layers.{i}.gate_up", gate_up, (d.intermediate_size,) * 2, d.hidden_size
+        yield f"layers.{i}.down", (f"{mlp}.down_proj.weight",), (d.hidden_size,), d.intermediate_size
+
+
+def _vectors(d: Decoder) -> Iterator[Vector]:
+    yield Vector("norm", ("model.norm.weight",), d.hidden_size)
+    for i in range(d.layers):
+        hf, own = f"model.layers.{i}", f"layers.{i}"
+        yield Vector(f"{own}.attn_norm", (f"{hf}.input_layernorm.weight",), d.hidden_size)
+        yield Vector(f"{own}.mlp_norm", (f"{hf}.post_attention_layernorm.weight",), d.hidden_size)
+        if d.qk_norm:
+            for x in "qk":
+                yield Vector(f"{own}.{x}_norm", (f"{hf}.self_attn.{x}_norm.weight",), d.head_dim)
+        if d.qkv_bias:
+            parts = tuple(f"{hf}.self_attn.{x}_proj.bias" for x in "qkv")
+            yield Vector(f"{own}.qkv.bias", parts, d.qkv_size)
+        if d.o_bias:
+            yield Vector(f"{own}.o.bias", (f"{hf}.self_attn.o_proj.bias",), d.hidden_size)
+        if d.mlp_bias:
+            parts = (f"{hf}.mlp.gate_proj.bias", f"{hf}.mlp.up_proj.bias")
+            yield Vector(f"{own}.gate_up.bias", parts, 2 * d.intermediate_size)
+            yield Vector(f"{own}.down.bias", (f"{hf}.mlp.down_proj.bias",), d.hidden_size)
+
+
+def _matrix(
+    checkpoint: Checkpoint, precision: str, name: str, parts: tuple[str, ...], rows: tuple[int, ...], k: int
+) -> Matrix:
+    for part, n in zip(parts, rows, strict=True):
+        _check_shapes(checkpoint, (part,), n, k)
+    formats = [checkpoint.block_format(part) for part in parts]
+    chosen = matrix_format(precision, formats, wide=name in ("head", "embed"))
+    if chosen is not None and k % BLOCK:
+        raise UnsupportedModelError(
+            f"{name}: rows of {k} are no multiple of {BLOCK}, which quantized weights need; export with "
+            "--precision fp32"
+        )
+    return Matrix(name, parts, rows, k, chosen)
+
+
+def _check_shapes(checkpoint: Checkpoint, parts: tuple[str, ...], n: int, k: int | None) -> None:
+    """``parts`` together have ``n`` rows of ``k`` columns (None: they are vectors)."""
+    shapes = [checkpoint.shape(part) for part in parts]
+    expected = () if k is None else (k,)
+    if sum(shape[0] for shape in shapes if shape) != n or any(shape[1:] != expected for shape in shapes):
+        raise CheckpointError(
+            f"{checkpoint.info.name}: tensor {parts[0]!r} has shape {[list(shape) for shape in shapes]}, "
+            "expected "
+            f"{[n, *expected]} in all by the config; config and weights are of different models"
+        )
+
+
+def _lay_out(
+    matrices: tuple[Matrix, ...], vectors: tuple[Vector, ...], d: Decoder
+) -> tuple[PlannedTensor, ...]:
+    """Without holes, and aligned: sizes that are multiples of 64 first, and of those the big ones."""
+    items: list[tuple[str, str, tuple[int, ...], int]] = []
+    for matrix in matrices:
+        items += _matrix_tensors(matrix)
+    items += [(v.name, "F32", (v.size,), 4 * v.size) for v in vectors]
+    table = (d.context, d.rotary_dim // 2)
+    items += [(name, "F32", table, 4 * table[0] * table[1]) for name in ("rope.cos", "rope.sin")]
+    items.sort(key=lambda item: (-min(item[3] & -item[3], ALIGNMENT), -item[3]))
+    placed, offset = [], 0
+    for name, dtype, shape, nbytes in items:
+        placed.append(PlannedTensor(name, dtype, shape, offset, nbytes))
+        offset += nbytes
+    return tuple(placed)
+
+
+def _matrix_tensors(matrix: Matrix) -> Iterator[tuple[str, str, tuple[int, ...], int]]:
+    if matrix.format is None:
+        yield matrix.name, "F32", (matrix.n, matrix.k), 4 * matrix.n * matrix.k
+        return
+    shapes = packed_shapes(matrix.n, matrix.k, matrix.format.bits, matrix.format.has_min)
+    for suffix, (shape, dtype) in shapes.items():
+        kind = np.dtype(dtype)
+        nbytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+        yield f"{matrix.name}.{suffix}", _SAFETENSORS_DTYPE[kind.name], tuple(shape), nbytes

