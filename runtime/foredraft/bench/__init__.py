@@ -1,0 +1,1 @@
+"""Compare drafters on one engine: same questions, interleaved, token ids checked for equality."""

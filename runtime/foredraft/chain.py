@@ -1,0 +1,104 @@
+"""The segments in order over an arena. Knows nothing of drafting, sampling or text.
+
+It keeps the law that no layer runs twice on the same node: a node's ``stage`` says how many segments it has been
+through, and a segment refuses a node of any other stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from foredraft.arena import Arena
+from foredraft.engines.base import WINDOW, EngineSequence, Float32, Int32
+
+
+@dataclass(slots=True)
+class Work:
+    """What has been computed. Deterministic, so tests may assert it.
+
+    ``forwards``: passes through the last segment after the prompt; ``segment_runs``: engine calls; ``layer_runs``:
+    sum over calls of nodes times layers; ``head_rows``: rows that went through the head; ``rows_moved``: slots whose
+    rows were copied to close up an accepted path.
+    """
+
+    forwards: int = 0
+    segment_runs: int = 0
+    layer_runs: int = 0
+    head_rows: int = 0
+    rows_moved: int = 0
+
+
+class Chain:
+    """One sequence's arena and engine, kept in step."""
+
+    def __init__(self, sequence: EngineSequence, layers: Sequence[int]) -> None:
+        """``layers[k]`` is the number of layers of segment k."""
+        self.arena = Arena(sequence.slots)
+        self.work = Work()
+        self._sequence = sequence
+        self._layers = tuple(layers)
+
+    @property
+    def segments(self) -> int:
+        return len(self._layers)
+
+    def prefill(self, tokens: Sequence[int], chunk: int = WINDOW) -> Float32:
+        """Settle ``tokens`` after the text, through all segments -> logits [1, vocab_size] after the last one."""
+        for start in range(0, len(tokens), chunk):
+            part = tokens[start : start + chunk]
+            parents = range(self.arena.used - 1, self.arena.used - 1 + len(part))
+            slots = self.arena.extend(part, parents)
+            self.advance(slots, self.segments)
+            self.commit(slots.tolist())
+        return self.logits(np.array([len(part) - 1], np.int32))
+
+    def verify(self, slots: Int32) -> Float32:
+        """Run nodes through all segments that they still lack -> logits [len(slots), vocab_size]."""
+        self.advance(slots, self.segments)
+        self.work.forwards += 1
+        return self.logits(np.arange(len(slots), dtype=np.int32))
+
+    def advance(self, slots: Int32, stage: int) -> None:
+        """Run nodes (ascending slots, none with an ancestor that lags behind it) until each has ``stage`` segments.
+
+        The last segment runs on all of them at once, so that ``logits`` may be asked for any.
+        """
+        for segment in range(int(self.arena.stage[slots].min()), stage):
+            lagging = slots[self.arena.stage[slots] == segment]
+            self._run(segment, lagging)
+        if len(lagging) != len(slots):
+            raise AssertionError(
+                f"of {len(slots)} nodes only {len(lagging)} were in the last segment's batch"
+            )
+
+    def logits(self, rows: Int32) -> Float32:
+        """Head over rows of the last batch."""
+        self.work.head_rows += len(rows)
+        return self._sequence.logits(rows)
+
+    def commit(self, path: Sequence[int]) -> None:
+        """Settle the path, moving its rows where it has gaps, and forget the rest of the window."""
+        source, target = self.arena.commit(path)
+        if len(source):
+            self._sequence.move(source, target)
+            self.work.rows_moved += len(source)
+
+    def copy_settled(self, other: Chain, count: int) -> None:
+        """Hold the first ``count`` settled tokens of another chain of the same engine: rows are copied, no layer runs."""
+        self._sequence.copy_rows(other._sequence, count)
+        self.arena.copy_settled(other.arena, count)
+
+    def _run(self, segment: int, slots: Int32) -> None:
+        stages: npt.NDArray[np.int8] = self.arena.stage[slots]
+        if (stages != segment).any():
+            raise AssertionError(
+                f"segment {segment} asked for nodes of stages {sorted(set(stages.tolist()))}"
+            )
+        self._sequence.run(segment, self.arena.batch(slots))
+        self.arena.stage[slots] = segment + 1
+        self.work.segment_runs += 1
+        self.work.layer_runs += len(slots) * self._layers[segment]

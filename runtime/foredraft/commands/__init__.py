@@ -1,0 +1,1 @@
+"""The command line's subcommands, one file each; they are loaded when called."""

@@ -1,0 +1,145 @@
+"""Options that several commands share, and what they become."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from foredraft import drafters
+from foredraft.errors import RequestError
+from foredraft.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from foredraft.bundle import Bundle
+    from foredraft.session import Session
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_SAMPLING = (
+    click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy."),
+    click.option("--top-k", type=int, default=0, help="Only the k likeliest tokens; 0 is off."),
+    click.option(
+        "--top-p", type=float, default=1.0, help="Only the likeliest tokens up to this probability."
+    ),
+    click.option(
+        "--min-p", type=float, default=0.0, help="Only tokens this likely, relative to the likeliest."
+    ),
+    click.option(
+        "--repetition-penalty", type=float, default=1.0, help="Above 1: avoid tokens that occurred."
+    ),
+    click.option("--presence-penalty", type=float, default=0.0, help="Taken off a token that occurred."),
+    click.option("--frequency-penalty", type=float, default=0.0, help="Taken off for each occurrence."),
+    click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same text."),
+)
+_ENGINE = (
+    click.option(
+        "--drafter",
+        metavar="NAME",
+        help=f"Where drafts come from: {', '.join(drafters.names())} [default: context].",
+    ),
+    click.option("--no-draft", is_flag=True, help="Plain decoding; the text is the same."),
+    click.option("--budget", type=click.IntRange(1, 255), help="Nodes per drafted tree."),
+    click.option("--threads", type=click.IntRange(1), help="Threads of the engine [default: all cores]."),
+    click.option(
+        "--lowering",
+        type=click.Choice(["auto", "kernels", "portable"]),
+        default="auto",
+        help="Which graphs to run.",
+    ),
+    click.option("--context", type=click.IntRange(1), help="Limit of prompt and answer together, in tokens."),
+)
+_ANSWER = (
+    click.option(
+        "--max-tokens", type=click.IntRange(0), help="Longest answer [default: what the context leaves]."
+    ),
+    click.option(
+        "--stop", multiple=True, metavar="TEXT", help="End before this text; may be given several times."
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How to open a session; None leaves the choice to it."""
+
+    drafter: str | None
+    no_draft: bool
+    budget: int | None
+    threads: int | None
+    lowering: str
+    context: int | None
+
+    def open(self, bundle: Bundle) -> Session:
+        """Open the session that was asked for."""
+        from foredraft import Session
+
+        return Session(bundle, **self.session_arguments())
+
+    def session_arguments(self) -> dict[str, Any]:
+        """What was asked for, as keyword arguments of ``Session``."""
+        given = {"budget": self.budget, "threads": self.threads, "context": self.context}
+        settings = {name: value for name, value in given.items() if value is not None}
+        return {"drafter": self.drafter_name, "lowering": self.lowering, **settings}
+
+    @property
+    def drafter_name(self) -> str:
+        """Raises click.UsageError where options contradict each other."""
+        off = self.no_draft or self.drafter == "none"
+        if self.no_draft and self.drafter not in (None, "none"):
+            raise click.UsageError(f"--no-draft and --drafter {self.drafter} contradict each other")
+        if off and self.budget is not None:
+            raise click.UsageError("--budget needs a drafter, and drafting is off")
+        return "none" if off else self.drafter or "context"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """How an answer is written."""
+
+    sampling: SamplingParams
+    max_tokens: int | None
+    stop: tuple[str, ...]
+
+
+def bundle_argument(command: Command) -> Command:
+    """The bundle's folder, as ``bundle``."""
+    return click.argument("bundle", type=click.Path(path_type=Path))(command)
+
+
+def answer_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Sampling, length and stop strings, given to the command as one AnswerOptions ``answer``."""
+    sampling_names = SamplingParams.__dataclass_fields__
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, max_tokens: int | None, stop: tuple[str, ...], **others: Any) -> Any:
+        values = {name: others.pop(name) for name in sampling_names}
+        try:
+            sampling = SamplingParams(**values)
+        except RequestError as error:
+            raise click.UsageError(f"--{str(error).replace('_', '-', 1)}") from error
+        return command(*args, answer=AnswerOptions(sampling, max_tokens, stop), **others)
+
+    return _apply((*_ANSWER, *_SAMPLING), wrapped)
+
+
+def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Drafter and engine, given to the command as one EngineOptions ``engine``."""
+    names = EngineOptions.__dataclass_fields__
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **others: Any) -> Any:
+        values = {name: others.pop(name) for name in names}
+        return command(*args, engine=EngineOptions(**values), **others)
+
+    return _apply(_ENGINE, wrapped)
+
+
+def _apply(options: tuple[Callable[..., Any], ...], command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(options):
+        command = option(command)
+    return command

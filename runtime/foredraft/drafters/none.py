@@ -1,0 +1,31 @@
+"""No drafts: plain decoding, one token per forward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from foredraft.tree import Tree
+
+
+class NoDrafter:
+    """Always the empty tree."""
+
+    name = "none"
+    level_names: tuple[str, ...] = ()
+    wants_logits = False
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Nothing to learn."""
+
+    def propose(self, context: Sequence[int], budget: int) -> Tree:
+        """The empty tree."""
+        return Tree()
+
+    def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
+        """Nothing to learn."""
+
+    def rewind(self, length: int) -> None:
+        """Nothing to forget."""

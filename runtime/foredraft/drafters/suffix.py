@@ -1,0 +1,98 @@
+"""Drafter `suffix`, a baseline after SuffixDecoding (arXiv 2411.04975): continue the longest match by its frequencies.
+
+Each level's longest match of the text's end roots a trie of what followed; the trie is grown best first with the plain
+frequencies as probabilities, and the level whose tree promises the most tokens is taken. Matches reach 8 tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+import numpy as np
+import numpy.typing as npt
+
+from foredraft.hierarchy.database import Database
+from foredraft.hierarchy.entry import Level
+from foredraft.hierarchy.hashing import LONGEST, ORDERS, order_hashes, words
+from foredraft.hierarchy.levels.choice import chosen_levels
+from foredraft.hierarchy.levels.context import ContextLevel
+from foredraft.hierarchy.levels.corpus import CorpusLevel
+from foredraft.hierarchy.mixture import lengthened
+from foredraft.tree import TIP, Tree
+
+_CERTAIN = 0.98
+
+
+class Suffix:
+    """Longest-match tries; ``levels`` is an ordered subset of context, model, corpus."""
+
+    name = "suffix"
+    wants_logits = False
+
+    def __init__(
+        self,
+        vocab_size: int,
+        levels: str | Sequence[str] | None = None,
+        model: Database | None = None,
+        corpus: Database | None = None,
+    ) -> None:
+        """RequestError for a level that is unknown or lacks its database."""
+        self.level_names = chosen_levels(levels, model, corpus, ("context", "model", "corpus"))
+        self._vocab_size, self._words = vocab_size, words(vocab_size)
+        self._context = ContextLevel(self._words)
+        files = {"model": model, "corpus": corpus}
+        self._levels: list[Level] = [
+            CorpusLevel(file) if (file := files.get(name)) is not None else self._context
+            for name in self.level_names
+        ]
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Start a new text."""
+        self._context.begin(self._known(prompt))
+
+    def propose(self, context: Sequence[int], budget: int) -> Tree:
+        """The tree of the level that promises the most tokens."""
+        trees = [self._grown(level, index, budget) for index, level in enumerate(self._levels)]
+        return max(trees, key=lambda tree: sum(tree.probabilities))
+
+    def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
+        """The text goes on."""
+        self._context.append(self._known(tokens))
+
+    def rewind(self, length: int) -> None:
+        """The text is cut back."""
+        self._context.rewind(length)
+
+    def _known(self, tokens: Sequence[int]) -> list[int]:
+        return [token if 0 <= token < self._vocab_size else 0 for token in map(int, tokens)]
+
+    def _grown(self, level: Level, index: int, budget: int) -> Tree:
+        """One level's trie below the longest match: a node's context must hold the match and the path below it."""
+        tree = Tree()
+        recent = tuple(self._context.text[-LONGEST:])
+        hashes = order_hashes(recent, self._words)
+        matched = next(
+            (o for o in reversed(range(min(level.orders, len(hashes)))) if level.lookup(o, hashes[o])), None
+        )
+        if matched is None:
+            return tree
+        # (-path probability, serial, token, parent, context of the parent, its order)
+        heap: list[tuple[float, int, int, int, tuple[int, ...], int]] = []
+        parent, path, order, serial = TIP, 1.0, matched, 0
+        while len(tree) < budget:
+            hashes = order_hashes(recent, self._words)
+            entry = level.lookup(order, hashes[order]) if order < len(hashes) else None
+            for token, count in zip(entry.tokens, entry.counts, strict=True) if entry is not None else ():
+                serial += 1
+                share = min(_CERTAIN, count / entry.total) if entry is not None else 0.0
+                heappush(heap, (-path * share, serial, token, parent, recent, order))
+            if not heap:
+                break
+            negative, _, token, above, context, order = heappop(heap)
+            parent, path = tree.add(token, above, -negative, index), -negative
+            recent = lengthened(context, token)
+            # The orders have gaps (5, 7): the longest that does not reach further back than the match.
+            reach = ORDERS[order] + 1
+            order = min(level.orders - 1, order + 1 if order + 1 < len(ORDERS) and ORDERS[order + 1] <= reach else order)
+        return tree

@@ -1,0 +1,77 @@
+"""The protocol between the loop and an engine. Knows nothing of drafting, sampling or text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+Int32 = npt.NDArray[np.int32]
+Float32 = npt.NDArray[np.float32]
+
+WINDOW = 256
+"""How many slots above ``n_past`` a forward's mask can address; also the largest number of nodes in one forward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The T nodes of one forward, in ascending slot order (parents before children).
+
+    ``tokens`` [T], ``positions`` [T] (for RoPE), ``slots`` [T] (the row each node writes), ``n_past`` (every node sees
+    slots 0..n_past-1), ``mask`` [T, WINDOW / 32] int32 (bit j of word w: may see slot n_past + 32 w + j; a node sees
+    itself).
+    """
+
+    tokens: Int32
+    positions: Int32
+    slots: Int32
+    n_past: int
+    mask: Int32
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+
+class EngineSequence(Protocol):
+    """One sequence's KV cache and hidden states on an engine; not thread-safe.
+
+    Segment k > 0 starts from the hidden states that segment k-1 left at the same slots.
+    """
+
+    slots: int
+
+    def run(self, segment: int, batch: Batch) -> None:
+        """Run one segment on the batch: writes its KV rows and hidden states at ``batch.slots``, in place."""
+        ...
+
+    def logits(self, rows: Int32) -> Float32:
+        """Head over the given rows (indices into the last batch that ran) -> [len(rows), vocab_size], a view valid
+        until the next call."""
+        ...
+
+    def readout(self, rows: Int32) -> Float32:
+        """The exit's normed state for the given rows of the last batch -> a copy, [len(rows), hidden_size]."""
+        ...
+
+    def move(self, source: Int32, target: Int32) -> None:
+        """Copy the KV rows and hidden states of ``source`` slots to ``target`` slots (targets ascend, target <= source)."""
+        ...
+
+    def copy_rows(self, other: Self, count: int) -> None:
+        """Copy the KV rows and hidden states of another sequence's first ``count`` slots to the same slots of this one."""
+        ...
+
+
+class Engine(Protocol):
+    """The compiled segments and head of one bundle on one device; shared by sequences, safe to use from threads."""
+
+    name: str
+    segments: int
+    threads: int
+    vocab_size: int
+
+    def open_sequence(self, slots: int) -> EngineSequence:
+        """A fresh cache of ``slots`` rows."""
+        ...

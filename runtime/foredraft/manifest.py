@@ -1,0 +1,189 @@
+"""What a bundle says of itself: the schema of manifest.json, written by the exporter and read by the runtime.
+
+The major version changes when an older runtime would misread a bundle; the minor one when it would only miss
+something.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from foredraft.errors import BundleError
+from foredraft.paths import check_paths
+from foredraft.typed_json import build, parse_object
+
+SCHEMA = (1, 1)
+FILE_NAME = "manifest.json"
+SIGNATURE = "model.sig"
+"""The signature over the manifest and every file it lists; the name is OpenSSF model-signing's own."""
+PARTIAL = "partial.json"
+"""Which parts a partly pulled bundle holds; complete ones have no such file."""
+OWN_FILES = (FILE_NAME, SIGNATURE, PARTIAL)
+"""Files of a bundle that its manifest does not list."""
+MAX_MANIFEST = 16 << 20
+"""Bytes."""
+MAX_FILES = 10_000
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """Sizes in elements; ``context`` in tokens."""
+
+    name: str
+    architecture: str
+    license: str | None
+    layers: int
+    hidden_size: int
+    intermediate_size: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab_size: int
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerInfo:
+    """``sha256`` of tokenizer.json; ids of the tokens that begin and end a text."""
+
+    sha256: str
+    vocab_size: int
+    bos_id: int | None
+    eos_ids: tuple[int, ...]
+    add_bos: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """Layers ``first .. last-1``."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphFiles:
+    """One lowering's graphs, as paths in the bundle: a file per segment, and the head."""
+
+    segments: tuple[str, ...]
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """``size`` in bytes and lower-case hexadecimal sha256."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A bundle's table of contents. Every file but the manifest itself is in ``files``.
+
+    ``databases`` (token databases) and ``adapters`` (since schema 1.1) are paths by name.
+    """
+
+    schema: str
+    foredraft: str
+    model: ModelInfo
+    precision: str
+    exits: tuple[int, ...]
+    segments: tuple[SegmentInfo, ...]
+    tokenizer: TokenizerInfo
+    weights: str
+    graphs: Mapping[str, GraphFiles]
+    files: Mapping[str, FileInfo]
+    databases: Mapping[str, str] = field(default_factory=dict)
+    adapters: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, in the order of the fields."""
+        return dataclasses.asdict(self)
+
+    def to_bytes(self) -> bytes:
+        """The file's bytes; the same manifest gives the same bytes."""
+        return (json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n").encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Manifest:
+        """Parse and check; raises BundleError naming the field that is missing or wrong."""
+        if len(data) > MAX_MANIFEST:
+            raise BundleError(f"{where}: {len(data)} bytes, more than {MAX_MANIFEST}; not a manifest")
+        value = parse_object(data, where)
+        check_schema(value.get("schema"), where)
+        manifest = build(cls, value, where)
+        manifest.check(where)
+        return manifest
+
+    def check(self, where: str) -> None:
+        """Segments must tile the layers and agree with the exits; every path named must be listed in
+        ``files``.
+        """
+        self._check_files(where)
+        bounds = [0, *self.exits, self.model.layers]
+        tiles = tuple(SegmentInfo(a, b) for a, b in pairwise(bounds))
+        if self.segments != tiles or any(t.first >= t.last for t in tiles):
+            raise BundleError(
+                f"{where}: segments {self.segments} do not cut {self.model.layers} layers at {self.exits}"
+            )
+        self._check_names(where)
+        graphs = [path for graph in self.graphs.values() for path in (*graph.segments, graph.head)]
+        for path in (
+            self.weights,
+            *graphs,
+            *self.databases.values(),
+            *self.adapters.values(),
+            "tokenizer.json",
+        ):
+            if path not in self.files:
+                raise BundleError(f"{where}: {path[:200]!r} is used but not listed in files")
+        for name, graph in self.graphs.items():
+            if len(graph.segments) != len(self.segments):
+                raise BundleError(
+                    f"{where}: graphs {name!r} have {len(graph.segments)} segments, "
+                    f"expected {len(self.segments)}"
+                )
+
+    def _check_files(self, where: str) -> None:
+        if len(self.files) > MAX_FILES:
+            raise BundleError(f"{where}: lists {len(self.files)} files, more than {MAX_FILES}")
+        check_paths(self.files, where, OWN_FILES)
+        for path, info in self.files.items():
+            if not _SHA256.fullmatch(info.sha256):
+                raise BundleError(
+                    f"{where}: files[{path!r}].sha256 is {info.sha256[:80]!r}, "
+                    "expected 64 lower-case hex digits"
+                )
+
+    def _check_names(self, where: str) -> None:
+        """Lowerings, databases and adapters are asked for by name: one name, one thing."""
+        names = [*self.graphs, *self.databases, *self.adapters, self.precision]
+        for name in names:
+            if not _NAME.fullmatch(name):
+                raise BundleError(
+                    f"{where}: {name[:80]!r} is not a name, expected lower-case letters, digits and . _ -"
+                )
+            if names.count(name) > 1:
+                raise BundleError(f"{where}: the name {name!r} stands for two things")
+
+
+def check_schema(schema: object, where: str) -> None:
+    """Refuse a manifest of another major version, in one line that names both."""
+    found = re.fullmatch(r"([0-9]{1,9})\.[0-9]{1,9}", schema) if isinstance(schema, str) else None
+    if found is None:
+        text = repr(schema)[:80]
+        raise BundleError(f"{where}: schema is {text}, expected a version such as '{SCHEMA[0]}.{SCHEMA[1]}'")
+    if int(found[1]) != SCHEMA[0]:
+        raise BundleError(
+            f"{where}: schema {schema}, this Foredraft reads {SCHEMA[0]}.x; "
+            "export the bundle again, or install the Foredraft that wrote it"
+        )

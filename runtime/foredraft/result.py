@@ -1,0 +1,89 @@
+"""What a generation returns: text, tokens, why it ended, and what it cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from foredraft.generate import Round
+
+FinishReason = Literal["stop", "length", "eos"]
+"""A stop string appeared; ``max_tokens`` or the context was used up; the model ended the text."""
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counts and times (seconds) of one generation.
+
+    ``tokens`` are those of the answer; ``cached_tokens`` of the prompt were still in the cache; ``rounds`` forwards
+    through the whole model after the prompt; ``drafted`` and ``accepted`` count draft tokens; ``levels`` maps a level's
+    name to its (drafted, accepted); ``accepted_counts`` maps a number of accepted drafts to the rounds that had it.
+    ``tokens_per_forward`` leaves out the first token, which the prompt's own forward gives.
+    """
+
+    drafter: str = ""
+    engine: str = ""
+    threads: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    tokens: int = 0
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    layer_runs: int = 0
+    rows_moved: int = 0
+    seconds_prefill: float = 0.0
+    seconds_draft: float = 0.0
+    seconds_verify: float = 0.0
+    levels: dict[str, tuple[int, int]] = field(default_factory=dict)
+    accepted_counts: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def seconds_decode(self) -> float:
+        """Time after the first token."""
+        return self.seconds_draft + self.seconds_verify
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Decoding speed: tokens after the first over the time after the first."""
+        return (self.tokens - 1) / self.seconds_decode if self.tokens > 1 and self.seconds_decode else 0.0
+
+    @property
+    def tokens_per_forward(self) -> float:
+        return (self.tokens - 1) / self.rounds if self.rounds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields and derived figures as plain JSON values."""
+        values: dict[str, Any] = dataclasses.asdict(self)
+        levels: Mapping[str, tuple[int, int]] = self.levels
+        values["levels"] = {name: {"drafted": d, "accepted": a} for name, (d, a) in levels.items()}
+        for name in ("seconds_decode", "tokens_per_second", "tokens_per_forward"):
+            values[name] = getattr(self, name)
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finished answer. ``tokens`` and ``text`` are cut at the same place."""
+
+    text: str
+    tokens: list[int]
+    finish_reason: FinishReason
+    stats: Statistics
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a streamed answer: its new text (maybe empty while it could still become a stop string) and tokens.
+
+    The last chunk carries the whole ``result``. ``round`` is what the tokens came from; of its tokens, ``tokens`` may
+    be only the first. A last chunk without tokens has none.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    result: Result | None = None
+    round: Round | None = None

@@ -1,0 +1,226 @@
+"""One sequence at a time from prompt to text: joins bundle, engine, drafter, sampling and text. Not thread-safe."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Generator, Iterator, Sequence
+
+import numpy as np
+
+from foredraft import drafters
+from foredraft.bundle import Bundle
+from foredraft.chain import Chain
+from foredraft.drafters.base import Drafter
+from foredraft.engines.base import WINDOW, Engine
+from foredraft.engines.onnxruntime import OnnxRuntimeEngine
+from foredraft.errors import RequestError
+from foredraft.generate import Round, write
+from foredraft.result import Chunk, FinishReason, Result, Statistics
+from foredraft.sampling import SamplingParams, make_picker
+from foredraft.text import TextStream
+
+DEFAULT_BUDGET = 8
+"""Nodes per tree until a scheduler says otherwise."""
+
+
+class Session:
+    """Writes texts with one model, one after the other. What a prompt shares with the text before it is not run again.
+
+    ``drafter`` is a name (see ``foredraft.drafters``) or a Drafter; ``engine`` may be shared by several sessions.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        drafter: str | Drafter = "context",
+        *,
+        threads: int | None = None,
+        lowering: str = "auto",
+        context: int | None = None,
+        budget: int = DEFAULT_BUDGET,
+        engine: Engine | None = None,
+    ) -> None:
+        """``context`` limits prompt and answer together, in tokens (default: the model's own limit)."""
+        manifest = bundle.manifest
+        if context is not None and not 1 <= context <= manifest.model.context:
+            raise RequestError(f"context {context}: this bundle allows 1 to {manifest.model.context} tokens")
+        if not 0 <= budget < WINDOW:
+            raise RequestError(f"budget {budget}: expected 0 to {WINDOW - 1} nodes")
+        self.bundle = bundle
+        self.context = context or manifest.model.context
+        self.drafter = drafters.create(drafter) if isinstance(drafter, str) else drafter
+        self.engine = engine or OnnxRuntimeEngine(bundle, threads, lowering)
+        self._budget = budget
+        layers = [segment.last - segment.first for segment in manifest.segments]
+        self.chain = Chain(self.engine.open_sequence(self.context + WINDOW), layers)
+
+    def generate(
+        self,
+        prompt: str | Sequence[int] | None = None,
+        *,
+        messages: Sequence[dict[str, str]] | None = None,
+        max_tokens: int | None = None,
+        sampling: SamplingParams | None = None,
+        stop: Sequence[str] = (),
+    ) -> Result:
+        """The whole answer at once; arguments as for ``stream``."""
+        for chunk in self.stream(
+            prompt, messages=messages, max_tokens=max_tokens, sampling=sampling, stop=stop
+        ):
+            result = chunk.result
+        assert result is not None  # the last chunk of a stream carries it
+        return result
+
+    def stream(
+        self,
+        prompt: str | Sequence[int] | None = None,
+        *,
+        messages: Sequence[dict[str, str]] | None = None,
+        max_tokens: int | None = None,
+        sampling: SamplingParams | None = None,
+        stop: Sequence[str] = (),
+    ) -> Iterator[Chunk]:
+        """Write an answer to a prompt (text or token ids) or to chat messages, yielding it piece by piece.
+
+        ``max_tokens`` defaults to what the context leaves; ``stop`` strings end the answer and are not part of it.
+        Raises RequestError before anything runs if the request cannot be served.
+        """
+        tokens = self.encode(prompt, messages)
+        limit = self._limit(tokens, max_tokens)
+        text = TextStream(self.bundle.tokenizer, stop)
+        return self._answer(tokens, limit, sampling or SamplingParams(), text)
+
+    def encode(
+        self, prompt: str | Sequence[int] | None, messages: Sequence[dict[str, str]] | None = None
+    ) -> list[int]:
+        """The token ids that a prompt or a list of chat messages stands for."""
+        if (prompt is None) == (messages is None):
+            raise RequestError("give either a prompt or messages")
+        info, vocab = self.bundle.manifest.tokenizer, self.bundle.manifest.model.vocab_size
+        if messages is not None:
+            template = self.bundle.chat_template
+            if template is None:
+                raise RequestError(
+                    f"{self.bundle.path}: this model has no chat template; give a prompt instead"
+                )
+            prompt = template.render(list(messages))
+        if isinstance(prompt, str):
+            tokens = self.bundle.tokenizer.encode(prompt, add_bos=info.add_bos)
+        else:
+            tokens = [int(token) for token in prompt or ()]
+        bad = next((token for token in tokens if not 0 <= token < vocab), None)
+        if bad is not None:
+            raise RequestError(f"token id {bad} in the prompt: this model has ids 0 to {vocab - 1}")
+        if not tokens and info.bos_id is not None:
+            tokens = [info.bos_id]
+        if not tokens:
+            raise RequestError(
+                "the prompt is empty and this model has no BOS token to start from; give a prompt"
+            )
+        return tokens
+
+    def _limit(self, tokens: list[int], max_tokens: int | None) -> int:
+        room = self.context - len(tokens)
+        if room < 0 or (room == 0 and max_tokens != 0):
+            raise RequestError(
+                f"prompt of {len(tokens)} tokens: the context holds {self.context} with at least one for the answer; "
+                "shorten it, or export the model with a larger --context"
+            )
+        if max_tokens is None:
+            return room
+        if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
+            raise RequestError(f"max_tokens {max_tokens!r}: expected a whole number, 0 or more")
+        return min(max_tokens, room)
+
+    def _answer(
+        self, prompt: list[int], limit: int, sampling: SamplingParams, stream: TextStream
+    ) -> Iterator[Chunk]:
+        eos = frozenset(self.bundle.manifest.tokenizer.eos_ids)
+        answer = _Answer(stream, eos)
+        stats = self._begin(prompt)
+        before = dataclasses.replace(self.chain.work)
+        text, tokens, last = "", tuple[int, ...](), None
+        with contextlib.closing(self._rounds(prompt, limit, sampling, eos)) as rounds:
+            for round_ in rounds:
+                _count(stats, round_, self.drafter.level_names)
+                text, tokens = answer.add(round_.tokens)
+                if answer.finish_reason:
+                    last = round_
+                    break
+                yield Chunk(text, tokens, round=round_)
+                text, tokens = "", ()
+        text += answer.finish()
+        stats.tokens = len(answer.tokens)
+        stats.layer_runs = self.chain.work.layer_runs - before.layer_runs
+        stats.rows_moved = self.chain.work.rows_moved - before.rows_moved
+        result = Result(answer.text, answer.tokens, answer.finish_reason or "length", stats)
+        yield Chunk(text, tokens, result, last)
+
+    def _rounds(
+        self, prompt: list[int], limit: int, sampling: SamplingParams, eos: frozenset[int]
+    ) -> Generator[Round, None, None]:
+        if limit:
+            picker = make_picker(sampling)
+            yield from write(self.chain, self.drafter, picker, prompt, limit, self._budget, eos)
+
+    def _begin(self, prompt: list[int]) -> Statistics:
+        """Keep what the cache and the new prompt share; the last token is always run, for its logits."""
+        arena = self.chain.arena
+        shared = min(arena.settled, len(prompt) - 1)
+        same = arena.token[:shared] == np.array(prompt[:shared], np.int32)
+        kept = shared if same.all() else int(same.argmin())
+        arena.rewind(kept)
+        return Statistics(
+            drafter=self.drafter.name,
+            engine=self.engine.name,
+            threads=self.engine.threads,
+            prompt_tokens=len(prompt),
+            cached_tokens=kept,
+        )
+
+
+class _Answer:
+    """The answer so far: its text and tokens, cut at the same place, and why it ended."""
+
+    def __init__(self, stream: TextStream, eos: frozenset[int]) -> None:
+        self.text = ""
+        self.tokens: list[int] = []
+        self.finish_reason: FinishReason | None = None
+        self._stream = stream
+        self._eos = eos
+
+    def add(self, tokens: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+        """Take a round's tokens; returns the text that is safe to show and the tokens that were kept."""
+        update = self._stream.push(tokens)
+        kept = tokens[: update.kept]
+        if update.stopped:
+            self.finish_reason = "stop"
+        elif kept and kept[-1] in self._eos:
+            self.finish_reason = "eos"
+        self.text += update.text
+        self.tokens += kept
+        return update.text, kept
+
+    def finish(self) -> str:
+        """The text that was held back, now that nothing can follow."""
+        rest = self._stream.finish()
+        self.text += rest
+        return rest
+
+
+def _count(stats: Statistics, round_: Round, level_names: Sequence[str]) -> None:
+    """Add one round; the prompt's own forward, which drafts nothing, is the first."""
+    if not stats.seconds_prefill:
+        stats.seconds_prefill = round_.seconds_verify
+        return
+    stats.rounds += 1
+    stats.drafted += len(round_.tree)
+    stats.accepted += len(round_.accepted)
+    stats.seconds_draft += round_.seconds_draft
+    stats.seconds_verify += round_.seconds_verify
+    stats.accepted_counts[len(round_.accepted)] = stats.accepted_counts.get(len(round_.accepted), 0) + 1
+    accepted = set(round_.accepted)
+    for node, level in enumerate(round_.tree.levels):
+        drafted, taken = stats.levels.get(level_names[level], (0, 0))
+        stats.levels[level_names[level]] = (drafted + 1, taken + (node in accepted))

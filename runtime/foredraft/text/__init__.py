@@ -1,0 +1,7 @@
+"""Text in and text out: tokenizer, chat template, and the stream that turns ids into text as they come."""
+
+from foredraft.text.chat_template import ChatTemplate
+from foredraft.text.stream import StreamUpdate, TextStream, check_stops
+from foredraft.text.tokenizer import Tokenizer
+
+__all__ = ["ChatTemplate", "StreamUpdate", "TextStream", "Tokenizer", "check_stops"]

@@ -1,0 +1,106 @@
+"""Every test here has a cache of its own, and may have a registry."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.distribution.made import make_bundle
+from tests.runtime.distribution.proxy import Proxy
+
+_CONFIG = """
+version: 0.1
+log: {{level: error, accesslog: {{disabled: true}}}}
+storage: {{filesystem: {{rootdirectory: {storage}}}}}
+http: {{addr: "127.0.0.1:{port}"}}
+"""
+_LOGIN = "auth: {{htpasswd: {{realm: test, path: {path}}}}}\n"
+_SUZIE = "suzie:$2b$05$oTqVwbcyhPnnCOkqyvA1Cu7aZcbqN2EKM4kOJYZ6HrEcSmZuQMFOC"
+"""What `htpasswd -Bbn suzie secret` prints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running registry: its address, its storage, and the proxy in front of it that tests watch and break."""
+
+    address: str
+    storage: Path
+    proxy: Proxy
+
+    def blob(self, sha256: str) -> Path:
+        """Where the registry keeps a blob."""
+        return self.storage / f"docker/registry/v2/blobs/sha256/{sha256[:2]}/{sha256}/data"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache folder of this test."""
+    monkeypatch.setenv("FOREDRAFT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A small bundle with one database."""
+    return make_bundle(tmp_path / "made.foredraft", databases=("words",))
+
+
+@pytest.fixture(scope="module")
+def _registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    yield from _serve(tmp_path_factory.mktemp("registry"))
+
+
+@pytest.fixture
+def registry(_registry: Server) -> Server:
+    """Debian's docker-registry on loopback, started once for each test file; a proxy that does no harm before it."""
+    _registry.proxy.reset()
+    return _registry
+
+
+@pytest.fixture
+def registry_with_login(tmp_path: Path) -> Iterator[Server]:
+    """A registry that wants user suzie and password secret."""
+    (tmp_path / "htpasswd").write_text(_SUZIE + "\n")
+    yield from _serve(tmp_path / "registry", _LOGIN.format(path=tmp_path / "htpasswd"))
+
+
+def _serve(folder: Path, more: str = "") -> Iterator[Server]:
+    binary = shutil.which("docker-registry")
+    if binary is None:
+        pytest.fail("docker-registry is missing; install it with: apt-get install docker-registry")
+    folder.mkdir(exist_ok=True)
+    port = _free_port()
+    config = folder / "config.yml"
+    config.write_text(_CONFIG.format(storage=folder / "storage", port=port) + more)
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([binary, "serve", str(config)], stdout=log, stderr=log)
+    try:
+        _wait_for(port, process, folder / "log")
+        with Proxy(port) as proxy:
+            yield Server(f"localhost:{proxy.port}", folder / "storage", proxy)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + 20
+    while time.monotonic() < end and process.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    pytest.fail(f"docker-registry did not start: {log.read_text()[-2000:]}")

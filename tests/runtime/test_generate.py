@@ -1,0 +1,122 @@
+"""The loop on a toy model: exact for any drafter, every layer once per node, ends where it should."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foredraft.chain import Chain
+from foredraft.generate import write
+from foredraft.tree import TIP, Tree
+from tests.runtime.toy import ToyEngine
+
+
+def pick(logits: np.ndarray, position: int, path: Sequence[int]) -> int:
+    assert position == len(path)
+    return int(logits.argmax())
+
+
+class RandomDrafter:
+    """Proposes random trees over the toy's alphabet, good guesses and bad ones."""
+
+    name, level_names, wants_logits = "random", ("random",), True
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.text: list[int] = []
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        self.text = list(prompt)
+
+    def propose(self, context: Sequence[int], budget: int) -> Tree:
+        assert list(context) == self.text
+        tree, taken = Tree(), set()
+        for _ in range(int(self.random.integers(0, budget + 1))):
+            parent, token = int(self.random.integers(TIP, len(tree))), int(self.random.integers(0, 4))
+            if (parent, token) not in taken:
+                taken.add((parent, token))
+                tree.add(token, parent, float(self.random.random()))
+        return tree
+
+    def commit(self, tokens: Sequence[int], logits: np.ndarray | None) -> None:
+        assert logits is not None and len(logits) == len(tokens)
+        assert logits.argmax(axis=1).tolist() == list(tokens)
+        self.text += tokens
+
+    def rewind(self, length: int) -> None:
+        del self.text[length:]
+
+
+class Nothing(RandomDrafter):
+    def propose(self, context: Sequence[int], budget: int) -> Tree:
+        return Tree()
+
+
+class Fixed(RandomDrafter):
+    """Proposes one given chain, once."""
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        super().__init__(0)
+        self.chain: Sequence[int] = tokens
+
+    def propose(self, context: Sequence[int], budget: int) -> Tree:
+        tree, self.chain = Tree.chain(self.chain), ()
+        return tree
+
+
+def run(drafter, prompt, limit, segments=1, eos=(), slots=400):
+    engine = ToyEngine(segments)
+    sequence = engine.open_sequence(slots)
+    chain = Chain(sequence, [2] * segments)
+    rounds = list(write(chain, drafter, pick, prompt, limit, 12, eos))
+    return [t for r in rounds for t in r.tokens], chain, sequence, rounds
+
+
+@given(st.integers(0, 10_000), st.lists(st.integers(0, 4), min_size=1, max_size=9), st.integers(1, 3), st.integers(1, 40))
+def test_any_drafter_writes_the_models_own_text(seed: int, prompt: list[int], segments: int, limit: int) -> None:
+    plain, *_ = run(Nothing(0), prompt, limit, segments)
+    drafted, chain, sequence, rounds = run(RandomDrafter(seed), prompt, limit, segments)
+    assert drafted == plain and len(plain) == limit
+    assert chain.arena.token[: chain.arena.settled].tolist() == [*prompt, *drafted][:-1]
+    nodes = len(prompt) + sum(1 + len(r.tree) for r in rounds[1:])
+    assert chain.work.layer_runs == 2 * segments * nodes == 2 * len(sequence.runs)
+
+
+def test_drafts_save_forwards() -> None:
+    plain, chain, *_ = run(Nothing(0), [1], 40)
+    drafted, drafted_chain, *_ = run(RandomDrafter(1), [1], 40)
+    assert drafted == plain
+    assert drafted_chain.work.forwards < chain.work.forwards == 39
+
+
+def test_eos_inside_an_accepted_draft_ends_the_text_there() -> None:
+    plain, *_ = run(Nothing(0), [1, 2], 30)
+    place = next(i for i in range(2, 20) if plain[i] not in plain[:i])
+    eos = plain[place]
+    tokens, chain, *_ = run(Fixed(plain[1 : place + 4]), [1, 2], 30, eos={eos})
+    assert tokens == plain[: place + 1]
+    assert chain.arena.settled == 2 + len(tokens) - 1
+
+
+def test_a_draft_longer_than_the_room_is_cut_to_it() -> None:
+    plain, *_ = run(Nothing(0), [1, 2], 30)
+    tokens, chain, *_ = run(Fixed(plain[1:9]), [1, 2], 4)
+    assert tokens == plain[:4]
+    assert chain.arena.settled == 2 + 4 - 1
+
+
+def test_the_likeliest_path_needs_no_moves() -> None:
+    plain, *_ = run(Nothing(0), [1, 2], 10)
+    _, chain, *_ = run(Fixed(plain[1:9]), [1, 2], 10)
+    assert chain.work.rows_moved == 0
+
+
+def test_continuing_after_a_rewind_gives_the_same_text() -> None:
+    plain, chain, *_ = run(Nothing(0), [1, 2, 3], 20)
+    chain.arena.rewind(2)
+    again = itertools.chain.from_iterable(r.tokens for r in write(chain, Nothing(0), pick, [1, 2, 3], 20, 8, ()))
+    assert list(again) == plain

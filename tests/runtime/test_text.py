@@ -1,0 +1,293 @@
+"""Tokenizer, chat template and streaming text."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from datetime import datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Backend
+
+from foredraft.errors import BundleError, RequestError
+from foredraft.text import ChatTemplate, TextStream, Tokenizer
+from tests.runtime.tokenizers_for_tests import KINDS
+
+TOKENIZERS = {name: Tokenizer(data, bos_id=0, add_bos=True) for name, data in KINDS.items()}
+BYTES = TOKENIZERS["byte_level"]
+CHATML = (
+    "{% for message in messages %}"
+    "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n'}}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+USER = [{"role": "user", "content": "Hi"}]
+
+
+# Tokenizer
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_exactly_one_bos(name: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    for text in ("the cat", "<s>the cat", ""):
+        assert tokenizer.encode(text, add_bos=True).count(0) == 1
+        assert tokenizer.encode(text) == tokenizer.encode(text, add_bos=True)
+    assert 0 not in tokenizer.encode("the cat", add_bos=False)
+    assert 0 not in Tokenizer(KINDS[name], bos_id=None).encode("the cat", add_bos=True)
+
+
+def test_neither_truncated_nor_padded() -> None:
+    assert len(BYTES.encode("x" * 50, add_bos=False)) == 50
+    assert len(BYTES.encode("x", add_bos=False)) == 1
+
+
+def test_decode_skips_special_and_unknown_ids() -> None:
+    ids = BYTES.encode("<s>the<|end|> cat<tool>")
+    assert BYTES.decode(ids) == "the cat<tool>"
+    assert BYTES.decode([*ids, 10_000]) == "the cat<tool>"
+    assert BYTES.token_text(0) == "<s>"
+    assert BYTES.token_text(10_000) == ""
+    assert BYTES.vocab_size == Backend.from_str(KINDS["byte_level"].decode()).get_vocab_size()
+
+
+def test_what_is_no_tokenizer_or_text_is_refused() -> None:
+    with pytest.raises(BundleError, match=r"tokenizer\.json"):
+        Tokenizer(b"{}")
+    with pytest.raises(RequestError, match="got int"):
+        BYTES.encode(3)  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="character 1"):
+        BYTES.encode("a\ud800")
+
+
+# Streaming
+
+
+def streamed(
+    tokenizer: Tokenizer, ids: list[int], stop: list[str], cuts: list[int]
+) -> tuple[str, int, bool, list[str]]:
+    """Text, kept ids and whether it stopped, with the ids pushed in the parts that ``cuts`` makes; and the
+    parts.
+    """
+    stream = TextStream(tokenizer, stop)
+    bounds = [0, *sorted(cut % (len(ids) + 1) for cut in cuts), len(ids)]
+    updates = [stream.push(ids[a:b]) for a, b in itertools.pairwise(bounds)]
+    parts = [update.text for update in updates]
+    rest = stream.finish()
+    return "".join(parts) + rest, sum(update.kept for update in updates), updates[-1].stopped, parts
+
+
+def expected(tokenizer: Tokenizer, ids: list[int], stop: list[str]) -> tuple[str, int, bool]:
+    """The definition: the first id after which the decoded text contains a stop string ends the text."""
+    for count in range(1, len(ids) + 1):
+        text = tokenizer.decode(ids[:count])
+        starts = [text.find(s) for s in stop if s in text]
+        if starts:
+            return text[: min(starts)], count, True
+    return tokenizer.decode(ids), len(ids), False
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> tuple[Tokenizer, list[int]]:
+    tokenizer = TOKENIZERS[draw(st.sampled_from(sorted(TOKENIZERS)))]
+    valid = st.text(alphabet="the catsop.END\n你好é🙂👩‍👧", max_size=20).map(
+        lambda s: tokenizer.encode(s, False)
+    )
+    anything = st.lists(st.integers(0, tokenizer.vocab_size + 2), max_size=20)
+    return tokenizer, draw(valid) + draw(anything) + draw(valid)
+
+
+@settings(max_examples=300, deadline=None)
+@given(answer=answers(), cuts=st.lists(st.integers(0, 1000), max_size=5))
+def test_joined_stream_is_decode_of_all_ids(answer: tuple[Tokenizer, list[int]], cuts: list[int]) -> None:
+    tokenizer, ids = answer
+    text, kept, stopped, _ = streamed(tokenizer, ids, [], cuts)
+    assert (text, kept, stopped) == (tokenizer.decode(ids), len(ids), False)
+
+
+@settings(max_examples=300, deadline=None)
+@given(answer=answers(), cuts=st.lists(st.integers(0, 1000), max_size=5), data=st.data())
+def test_stop_strings_cut_text_and_ids_at_the_same_place(
+    answer: tuple[Tokenizer, list[int]], cuts: list[int], data: st.DataObject
+) -> None:
+    tokenizer, ids = answer
+    text = tokenizer.decode(ids).replace("�", "")
+    places = st.tuples(st.integers(0, max(len(text) - 1, 0)), st.integers(1, 4))
+    stops = [text[a : a + n] or "x" for a, n in data.draw(st.lists(places, min_size=1, max_size=3))]
+    stops += data.draw(st.lists(st.sampled_from(["stop", "the cat", " ", "\n\n", "opst"]), max_size=1))
+    result = streamed(tokenizer, ids, stops, cuts)
+    assert result[:3] == expected(tokenizer, ids, stops)
+
+
+@settings(max_examples=200, deadline=None)
+@given(answer=answers(), stop=st.sampled_from(["stop", "the", "a", "\n\n", "你好"]))
+def test_what_was_shown_is_never_taken_back(answer: tuple[Tokenizer, list[int]], stop: str) -> None:
+    tokenizer, ids = answer
+    text, _, _, parts = streamed(tokenizer, ids, [stop], list(range(len(ids))))
+    shown = ""
+    for part in parts:
+        shown += part
+        assert text.startswith(shown)
+        assert stop not in shown
+
+
+def test_no_half_character_is_shown() -> None:
+    ids = BYTES.encode("a🙂b", add_bos=False)
+    stream = TextStream(BYTES, [])
+    assert [stream.push([token]).text for token in ids] == ["a", *[""] * (len(ids) - 3), "🙂", "b"]
+
+
+def test_beginning_of_a_stop_string_is_held_back_until_it_is_none() -> None:
+    stream = TextStream(BYTES, ["stop!"])
+    shown = [stream.push([token]).text for token in BYTES.encode("x stopped", add_bos=False)]
+    assert "".join(shown[:4]) == "x "
+    assert "".join(shown) + stream.finish() == "x stopped"
+    held = TextStream(BYTES, ["stop!"])
+    assert held.push(BYTES.encode("x stop", add_bos=False)).text == "x "
+    assert held.finish() == "stop"
+    assert held.finish() == ""
+
+
+def test_ids_after_the_stop_are_not_kept() -> None:
+    ids = BYTES.encode("a.b.c", add_bos=False)
+    stream = TextStream(BYTES, ["."])
+    update = stream.push(ids)
+    assert (update.text, update.kept, update.stopped) == ("a", 2, True)
+    again = stream.push(ids)
+    assert (again.text, again.kept, again.stopped) == ("", 0, True)
+    assert stream.finish() == ""
+
+
+def test_cost_of_a_token_does_not_grow_with_the_text() -> None:
+    stream = TextStream(BYTES, ["never"])
+    bad = BYTES.encode("é", add_bos=False)[:1]  # the first of two bytes: never a character
+    for ids in (BYTES.encode("the cat. ", add_bos=False), bad):
+        stream.push(ids * 200)
+        started = time.perf_counter()
+        stream.push(ids * 200)
+        early = time.perf_counter() - started
+        stream.push(ids * 4000)
+        started = time.perf_counter()
+        stream.push(ids * 200)
+        assert time.perf_counter() - started < 5 * early + 0.01
+
+
+@pytest.mark.parametrize(
+    ("stop", "message"),
+    [
+        ("x", "got str"),
+        ([""], "0 characters"),
+        ([1], "got int"),
+        (["x"] * 17, "17 strings"),
+        (["x" * 257], "257"),
+        (["�"], "FFFD"),
+    ],
+)
+def test_unusable_stop_strings_are_refused(stop: object, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        TextStream(BYTES, stop)  # type: ignore[arg-type]
+
+
+# Chat template
+
+
+def test_chat_template_renders_as_hugging_face_does() -> None:
+    template = ChatTemplate(CHATML)
+    assert template.render(USER) == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    assert template.render(USER, add_generation_prompt=False) == "<|im_start|>user\nHi<|im_end|>\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{{ bos_token }}|{{ eos_token }}", "<s>|</s>"),
+        ("{{ messages | tojson }}", '[{"role": "user", "content": "<é&>"}]'),
+        ("{% if tools is not none %}tools{% endif %}", ""),
+        ("{% if x %}{{ x }}{% endif %}", "7"),
+        ("  {% if true %}\nyes\n  {% endif %}\n", "yes\n"),
+        ("{% for i in range(9) %}{% if i > 2 %}{% break %}{% endif %}{{ i }}{% endfor %}", "012"),
+        (
+            "{% for m in messages %}{{ loop.index0 }}{{ loop.last }}{{ loop.length }}{% endfor %}",
+            "0True1",
+        ),
+        ("{% set ns = namespace(n=1) %}{% set ns.n = ns.n + 1 %}{{ ns.n }}{{ 'a' ~ ns.n ~ 'b' }}", "2a2b"),
+        ("{% generation %}{{ messages[0].content }}{% endgeneration %}", "<é&>"),
+        ("{{ strftime_now('%Y') }}", datetime.now().strftime("%Y")),
+        ("{% macro f(x) %}[{{ x }}]{% endmacro %}{{ f('a') }}{{ dict(a=1).a }}", "[a]1"),
+    ],
+)
+def test_what_templates_may_use(source: str, text: str) -> None:
+    template = ChatTemplate(source, bos_token="<s>", eos_token="</s>")
+    assert template.render([{"role": "user", "content": "<é&>"}], x=7) == text
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+        ("{{ messages.append(1) }}", "unsafe"),
+        ("{{ raise_exception.__globals__.os }}", "unsafe"),
+        ("{{ ('%s' | attr('__class__')) }}{{ cycler.__init__.__globals__.os }}", "unsafe|undefined"),
+        ("{% set ns = namespace() %}{% set ns.__class__ = 1 %}", "__class__"),
+        ("{{ 1 / 0 }}", "zero"),
+        ("{{ nothing.at.all }}", "undefined"),
+        ("{{ 'x' * 999999999 }}", "4194304"),
+        ("{{ 9 ** 99999 }}", "bits"),
+        ("{{ 'x'.ljust(999999999) }}", "too large"),
+        ("{% for i in range(9999) %}{{ 'x' * 9999 }}{% endfor %}", "4194304"),
+        (
+            "{% set n = namespace(s='x') %}{% for i in range(99) %}{% set n.s = n.s ~ n.s %}{% endfor %}",
+            "4194304",
+        ),
+        (
+            "{% set n = namespace(s='x') %}{% for i in range(99) %}{% set n.s = n.s + n.s %}{% endfor %}",
+            "4194304",
+        ),
+        ("{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}", "steps"),
+        ("{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}", "nested"),
+        (
+            "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}",
+            "steps",
+        ),
+    ],
+)
+def test_a_bad_template_is_one_clear_error(source: str, message: str) -> None:
+    started = time.perf_counter()
+    with pytest.raises(RequestError, match=message):
+        ChatTemplate(source).render(USER)
+    assert time.perf_counter() - started < 5
+
+
+def test_a_template_that_is_no_jinja_is_refused_with_its_line() -> None:
+    with pytest.raises(BundleError, match="line 2"):
+        ChatTemplate("a\n{% if %}")
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ("Hi", "got str"),
+        ([], "got 0"),
+        (["Hi"], r"messages\[0\]: got str"),
+        ([*USER, {"role": "user"}], r"messages\[1\]: content is missing"),
+        ([{"content": "x"}], "role is missing"),
+        ([{"role": "user", "content": None}], "content: got NoneType"),
+        ([{"role": "", "content": "x"}], "role: empty"),
+        ([{"role": "user", "content": "x", "rle": "y"}], "'rle'"),
+    ],
+)
+def test_messages_are_checked(messages: object, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        ChatTemplate(CHATML).render(messages)  # type: ignore[arg-type]
+
+
+def test_template_and_tokenizer_together_give_one_bos() -> None:
+    prompt = ChatTemplate("{{ bos_token }}" + CHATML, bos_token="<s>").render(USER)
+    assert BYTES.encode(prompt, add_bos=True).count(0) == 1
+
+
+def test_kinds_really_carry_a_post_processor() -> None:
+    assert all(json.loads(data)["post_processor"] for data in KINDS.values())
