@@ -86,7 +86,7 @@ class Graph:
         self.nodes.append(node)
         return node.outputs[0] if outputs == 1 else tuple(node.outputs)
 
-    def linear(self, x: ir.Value, name: str, n: int, k: int, bits: int) -> ir.Value:
+    def linear(self, x: ir.Value, name: str, n: int, k: int, bits: int) -> Any:
         return self.op("BlockLinear", x, *self.weight(name, n, k, bits, bits == 4), bits=bits, N=n, K=k)
 
     def session(self, output: ir.Value, threads: int) -> onnxruntime.InferenceSession:
@@ -123,7 +123,7 @@ def whole_model(m: Model, threads: int) -> onnxruntime.InferenceSession:
     x = g.op("BlockEmbedding", tokens, *table, **packed)
     h = g.op("RMSNorm", x, norm_weight("norm"), epsilon=1e-5)
     for layer in range(m.layers):
-        width = {name: shape for name, shape in m.linears().items()}
+        width = m.linears()
         key = g.input(f"key_{layer}", "FLOAT", m.kv_heads, m.slots // 16, m.head_dim, 16)
         value = g.input(f"value_{layer}", "FLOAT", m.kv_heads, m.slots, m.head_dim)
         mixed = g.op(

@@ -6,6 +6,7 @@ exporter only the reader that brings the tensors.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -60,11 +61,10 @@ def require_libraries() -> None:
     install = "pip install 'foredraft[reference]'"
     if missing:
         raise ForedraftError(f"the reference needs {' and '.join(missing)}; install it with: {install}")
-    import transformers
-
-    if int(transformers.__version__.partition(".")[0]) < 5:
+    version = importlib.metadata.version("transformers")
+    if int(version.partition(".")[0]) < 5:
         raise ForedraftError(
-            f"the reference needs transformers 5 or later, found {transformers.__version__}; upgrade it with: {install}"
+            f"the reference needs transformers 5 or later, found {version}; upgrade it with: {install}"
         )
 
 
@@ -99,6 +99,7 @@ def _config(info: CheckpointInfo) -> Any:
     from transformers import CONFIG_MAPPING
 
     values = {key: value for key, value in info.config.items() if key != "auto_map"}
+    values["pad_token_id"] = None  # of no use here, and a default may lie outside the vocabulary
     if _rope(values).get("rope_type") == "factors":  # a GGUF file's own form, put in place below
         values["rope_parameters"] = {"rope_type": "default", "rope_theta": _rope(values)["rope_theta"]}
     try:
@@ -170,13 +171,18 @@ def _place_rotation(model: Any, config: dict[str, Any], context: int) -> None:
 def _check_memory(checkpoint: Checkpoint) -> None:
     """Say so before the system would end the process."""
     needed = 4 * sum(int(np.prod(checkpoint.shape(name), dtype=np.int64)) for name in checkpoint.names())
-    meminfo = Path("/proc/meminfo")
-    fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines()) if meminfo.exists() else {}
-    if "MemAvailable" not in fields:
-        return
-    available = int(fields["MemAvailable"].split()[0]) * 1024
-    if needed > available:
+    available = _available_memory()
+    if available is not None and needed > available:
         raise ForedraftError(
-            f"{checkpoint.info.name}: the reference needs {needed / 1e9:.1f} GB of memory for float32 "
-            f"weights, and {available / 1e9:.1f} GB are available; run the check on a larger machine"
+            f"{checkpoint.info.name}: the reference needs {needed / 1e9:.3f} GB of memory for float32 "
+            f"weights, and {available / 1e9:.3f} GB are available; run the check on a larger machine"
         )
+
+
+def _available_memory() -> int | None:
+    """Bytes that can be taken without swapping, where the system says so (Linux)."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foredraft.errors import CheckpointError, UnsupportedModelError
 from foredraft_exporter.blocks import BLOCK, BlockFormat
@@ -15,7 +16,9 @@ from foredraft_graphs.decoder import Decoder
 from foredraft_plugins.block_linear.packing import packed_shapes
 
 ALIGNMENT = 64
-_SAFETENSORS_DTYPE = {"uint8": "U8", "int8": "I8", "uint16": "U16", "float16": "F16", "float32": "F32"}
+_SAFETENSORS_DTYPE = {
+    "uint8": "U8", "int8": "I8", "uint16": "U16", "float16": "F16", "float32": "F32", "int32": "I32",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +61,27 @@ class PlannedTensor:
 
 
 @dataclass(frozen=True, slots=True)
+class Extras:
+    """What a file holds beyond the model's own weights.
+
+    ``matrices``: name, the checkpoint's name for it, rows and columns; at most 8 bits, and float32 where the rows
+    do not divide into blocks. ``constants`` are written as they are; ``metadata`` goes into the file's header.
+    """
+
+    matrices: tuple[tuple[str, str, int, int], ...] = ()
+    constants: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class WeightPlan:
     """Everything that ``write_weights`` will write. ``tensors`` are in the file's order."""
 
     matrices: tuple[Matrix, ...]
     vectors: tuple[Vector, ...]
     tensors: tuple[PlannedTensor, ...]
+    constants: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -76,8 +94,10 @@ class WeightPlan:
         return {matrix.name: matrix.bits for matrix in self.matrices}
 
 
-def plan(checkpoint: Checkpoint, decoder: Decoder, precision: str) -> WeightPlan:
-    """The file for ``decoder`` at ``precision`` (auto, fp32, int8, int4).
+def plan(
+    checkpoint: Checkpoint, decoder: Decoder, precision: str, extras: Extras | None = None
+) -> WeightPlan:
+    """The file for ``decoder`` at ``precision`` (auto, fp32, int8, int4), with ``extras`` beside the model.
 
     Raises ``CheckpointError`` for a tensor that is missing or has another shape than the config says, and
     ``UnsupportedModelError`` for one that has no place here, or a width that cannot be quantized.
@@ -93,7 +113,10 @@ def plan(checkpoint: Checkpoint, decoder: Decoder, precision: str) -> WeightPlan
             f"{checkpoint.info.name}: tensor {unused[0]!r} (and {len(unused) - 1} more) has no place in a "
             f"{checkpoint.info.config.get('model_type')} model; it would be left out and change the output"
         )
-    return WeightPlan(matrices, vectors, _lay_out(matrices, vectors, decoder))
+    extras = extras or Extras()
+    matrices += tuple(_extra_matrix(checkpoint, precision, *item) for item in extras.matrices)
+    tensors = _lay_out(matrices, vectors, decoder, extras.constants)
+    return WeightPlan(matrices, vectors, tensors, extras.constants, extras.metadata)
 
 
 def _matrices(d: Decoder) -> Iterator[tuple[str, tuple[str, ...], tuple[int, ...], int]]:
@@ -148,6 +171,12 @@ def _matrix(
     return Matrix(name, parts, rows, k, chosen)
 
 
+def _extra_matrix(checkpoint: Checkpoint, precision: str, name: str, part: str, n: int, k: int) -> Matrix:
+    """As wide as a head: those of an exit are read for every draft, and are too small to save on."""
+    chosen = matrix_format(precision, [checkpoint.block_format(part)], wide=True)
+    return Matrix(name, (part,), (n,), k, None if k % BLOCK else chosen)
+
+
 def _check_shapes(checkpoint: Checkpoint, parts: tuple[str, ...], n: int, k: int | None) -> None:
     """``parts`` together have ``n`` rows of ``k`` columns (None: they are vectors)."""
     shapes = [checkpoint.shape(part) for part in parts]
@@ -161,7 +190,10 @@ def _check_shapes(checkpoint: Checkpoint, parts: tuple[str, ...], n: int, k: int
 
 
 def _lay_out(
-    matrices: tuple[Matrix, ...], vectors: tuple[Vector, ...], d: Decoder
+    matrices: tuple[Matrix, ...],
+    vectors: tuple[Vector, ...],
+    d: Decoder,
+    constants: Mapping[str, NDArray[np.generic]],
 ) -> tuple[PlannedTensor, ...]:
     """Without holes, and aligned: sizes that are multiples of 64 first, and of those the big ones."""
     items: list[tuple[str, str, tuple[int, ...], int]] = []
@@ -170,6 +202,7 @@ def _lay_out(
     items += [(v.name, "F32", (v.size,), 4 * v.size) for v in vectors]
     table = (d.context, d.rotary_dim // 2)
     items += [(name, "F32", table, 4 * table[0] * table[1]) for name in ("rope.cos", "rope.sin")]
+    items += [(n, _SAFETENSORS_DTYPE[c.dtype.name], c.shape, c.nbytes) for n, c in constants.items()]
     items.sort(key=lambda item: (-min(item[3] & -item[3], ALIGNMENT), -item[3]))
     placed, offset = [], 0
     for name, dtype, shape, nbytes in items:

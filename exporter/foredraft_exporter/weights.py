@@ -72,6 +72,8 @@ def write_weights(
         )
         for name, table in zip(("rope.cos", "rope.sin"), tables, strict=True):
             writer.write(name, table)
+        for name, constant in plan.constants.items():
+            writer.write(name, constant)
         writer.finish()
     return WeightReport(len(header) + plan.nbytes, errors)
 
@@ -87,7 +89,8 @@ def _header(plan: WeightPlan) -> bytes:
         t.name: {"dtype": t.dtype, "shape": list(t.shape), "data_offsets": [t.offset, t.offset + t.nbytes]}
         for t in plan.tensors
     }
-    text = json.dumps({"__metadata__": {"format": "foredraft"}, **entries}, separators=(",", ":")).encode()
+    metadata = {"format": "foredraft", **plan.metadata}
+    text = json.dumps({"__metadata__": metadata, **entries}, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % ALIGNMENT)
     return len(text).to_bytes(8, "little") + text
 

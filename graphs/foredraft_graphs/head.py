@@ -1,4 +1,4 @@
-"""The graph of the head: an exit's readout to logits. One head serves all exits."""
+"""The graphs of the heads: an exit's readout to logits. One head serves all exits; a smaller one may draft."""
 
 from __future__ import annotations
 
@@ -9,13 +9,26 @@ from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.lowering import Lowering
 from foredraft_graphs.weights import WeightsFile
 
+DRAFT_IDS = "draft_head.ids"
+"""int32 [N], ascending: which tokens the rows of ``draft_head`` stand for. No graph reads it, the runtime does."""
+
 
 def head_graph(decoder: Decoder, weights: WeightsFile, lowering: Lowering) -> ir.Model:
     """``readout`` float32 [T, hidden_size] -> ``logits`` float32 [T, vocab_size]."""
-    g = GraphBuilder("head", weights)
+    return _graph(decoder, weights, lowering, "head", decoder.vocab_size)
+
+
+def draft_head_graph(decoder: Decoder, weights: WeightsFile, lowering: Lowering) -> ir.Model:
+    """``readout`` float32 [T, hidden_size] -> ``logits`` float32 [T, N] of the draft vocabulary's tokens only."""
+    (rows,) = weights.tensors[DRAFT_IDS].shape
+    return _graph(decoder, weights, lowering, "draft_head", rows)
+
+
+def _graph(decoder: Decoder, weights: WeightsFile, lowering: Lowering, weight: str, rows: int) -> ir.Model:
+    g = GraphBuilder(weight.replace("_", "-"), weights)
     readout = g.input("readout", ir.DataType.FLOAT, ["T", decoder.hidden_size])
-    logits = lowering.linear(g, readout, "head", decoder.vocab_size, decoder.hidden_size, "head/out")
-    if g.has_weight("head.bias"):
-        logits = g.op("Add", logits, g.weight("head.bias"), name="head/biased")
-    g.output(logits, "logits", ir.DataType.FLOAT, ["T", decoder.vocab_size])
+    logits = lowering.linear(g, readout, weight, rows, decoder.hidden_size, f"{weight}/out")
+    if g.has_weight(f"{weight}.bias"):
+        logits = g.op("Add", logits, g.weight(f"{weight}.bias"), name=f"{weight}/biased")
+    g.output(logits, "logits", ir.DataType.FLOAT, ["T", rows])
     return g.model()

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from foredraft_graphs.builder import GraphBuilder
 from foredraft_graphs.decoder import Decoder
+from foredraft_graphs.exit_readout import exit_readout, has_adapter
 from foredraft_graphs.lowering import AttentionInputs, Lowering
 from foredraft_graphs.weights import WeightsFile
 
@@ -46,6 +47,8 @@ def segment_graph(
     for layer in range(first, last):
         next_norm = "norm" if layer + 1 == last else f"layers.{layer + 1}.attn_norm"
         normed, x = _layer(g, lowering, decoder, layer, normed, x, inputs, next_norm)
+    if last < decoder.layers and has_adapter(weights, last):
+        normed = exit_readout(g, lowering, decoder, last, x)
     g.output(normed, "readout", FLOAT, ["T", decoder.hidden_size])
     if last < decoder.layers:
         g.output(x, "hidden_out", FLOAT, ["T", decoder.hidden_size])

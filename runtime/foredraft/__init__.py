@@ -4,16 +4,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from foredraft.async_session import AsyncSession
     from foredraft.bundle import Bundle
     from foredraft.errors import ForedraftError
     from foredraft.result import Chunk, Result, Statistics
     from foredraft.sampling import SamplingParams
     from foredraft.session import Session
 
-__all__ = ["Bundle", "Chunk", "ForedraftError", "Result", "SamplingParams", "Session", "Statistics"]
+__all__ = ["AsyncSession", "Bundle", "Chunk", "ForedraftError", "Result", "SamplingParams", "Session", "Statistics"]
 __version__ = "0.1.0"
 
 _HOME = {
+    "AsyncSession": "async_session",
     "Bundle": "bundle",
     "Chunk": "result",
     "ForedraftError": "errors",

@@ -80,6 +80,13 @@ class Chain:
         self.work.head_rows += len(rows)
         return self._sequence.logits(rows)
 
+    def exit_logits(self, rows: Int32) -> Float32:
+        """What the exit at the end of the last segment that ran says -> logits [len(rows), vocab_size].
+
+        An exit may know only the most frequent tokens; the others are -inf.
+        """
+        return self.logits(rows)
+
     def commit(self, path: Sequence[int]) -> None:
         """Settle the path, moving its rows where it has gaps, and forget the rest of the window."""
         source, target = self.arena.commit(path)

@@ -1,92 +1,111 @@
-"""The loop: draft, verify, commit. Knows nothing of text, files or where drafts come from.
+"""The loop: draft, judge, verify, commit. Knows nothing of text, files or where drafts come from.
 
 The law of acceptance: at each node the model's own next token is ``pick(logits, position, path)``; a drafted child is
-accepted if and only if it is that token. So a drafter can change how fast a text is written, never the text.
+accepted if and only if it is that token. So a drafter, an exit or a policy can change how fast a text is written, never
+the text.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import dataclass
 
 from foredraft.chain import Chain
+from foredraft.draft import Draft
 from foredraft.drafters.base import Drafter
-from foredraft.engines.base import Float32
+from foredraft.engines.base import WINDOW, Float32
+from foredraft.exits import Pick, judge, write_drafts
+from foredraft.policy import NO_EXIT, Scheduler
+from foredraft.rounds import Round
 from foredraft.tree import TIP, Tree
-
-Pick = Callable[[Float32, int, Sequence[int]], int]
-"""``pick(logits [vocab], position, path)`` -> the model's own token at ``position`` after the tokens ``path``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """What one round added to the text: accepted drafts, then the model's own next token. Times are in seconds."""
+class Writer:
+    """Everything that a text is written with. ``eos`` are the tokens that end one."""
 
-    tokens: tuple[int, ...]
-    tree: Tree = field(default_factory=Tree)
-    accepted: tuple[int, ...] = ()
-    """Indices of the tree's accepted nodes, along the path."""
-    seconds_draft: float = 0.0
-    seconds_verify: float = 0.0
+    chain: Chain
+    drafter: Drafter
+    scheduler: Scheduler
+    pick: Pick
+    eos: Collection[int]
 
+    def write(self, prompt: Sequence[int], limit: int) -> Generator[Round, None, None]:
+        """Yield rounds until an EOS token or ``limit`` tokens have been written; close the generator to stop earlier.
 
-def write(
-    chain: Chain,
-    drafter: Drafter,
-    pick: Pick,
-    prompt: Sequence[int],
-    limit: int,
-    budget: int,
-    eos: Collection[int],
-) -> Generator[Round, None, None]:
-    """Yield rounds until an ``eos`` token or ``limit`` tokens have been written; close the generator to stop earlier.
-
-    ``prompt`` is the whole text so far; what of it the chain has already settled is not run again. ``budget`` is the
-    largest tree. After each round the chain's settled text is the text without its last token.
-    """
-    text = list(prompt)
-    drafter.begin(text)
-    started = time.perf_counter()
-    logits = chain.prefill(text[chain.arena.settled :])
-    tokens, path = _accept(Tree(), logits, text, pick, eos)
-    tree, drafted = Tree(), started
-    while True:
-        drafter.commit(tokens, logits[[node + 1 for node in path]] if drafter.wants_logits else None)
-        text += tokens
-        limit -= len(tokens)
-        yield Round(tuple(tokens), tree, tuple(path[1:]), drafted - started, time.perf_counter() - drafted)
-        if limit <= 0 or tokens[-1] in eos:
-            return
+        ``prompt`` is the whole text so far; what of it the chain has already settled is not run again. The first round
+        is the prompt's own forward. After each, the chain's settled text is the text without its last token.
+        """
+        text = list(prompt)
+        self.drafter.begin(text)
         started = time.perf_counter()
-        tree = drafter.propose(text, budget).trimmed(budget, limit - 1).likeliest_first()
-        drafted = time.perf_counter()
-        tip = chain.arena.used
-        slots = chain.arena.extend(
-            [text[-1], *tree.tokens], [tip - 1, *(tip + 1 + parent for parent in tree.parents)]
-        )
-        logits = chain.verify(slots)
-        tokens, path = _accept(tree, logits, text, pick, eos)
-        chain.commit([tip + 1 + node for node in path])
+        logits = self.chain.prefill(text[self.chain.arena.settled :])
+        round_ = Round(tokens=[self.pick(logits[0], len(text), text)], verified=len(prompt))
+        while True:
+            self.drafter.commit(round_.tokens, logits if self.drafter.wants_logits else None)
+            text += round_.tokens
+            limit -= len(round_.tokens)
+            round_.seconds_verify = time.perf_counter() - started - round_.seconds_draft
+            if len(text) > len(prompt) + 1:
+                self.scheduler.observe(round_)
+            yield round_
+            if limit <= 0 or text[-1] in self.eos:
+                return
+            started = time.perf_counter()
+            round_, logits = self._round(text, limit - 1)
 
+    def _round(self, text: list[int], depth: int) -> tuple[Round, Float32]:
+        """Draft at most ``depth`` deep, let exits judge as the policy says, verify what is left, commit what is right.
 
-def _accept(
-    tree: Tree, logits: Float32, text: Sequence[int], pick: Pick, eos: Collection[int]
-) -> tuple[list[int], list[int]]:
-    """The tokens the model itself writes next, and the path of nodes (tip first) whose logits chose them.
+        Returns the round and the logits that chose its tokens.
+        """
+        round_, draft, alive = Round(self.scheduler.plan()), Draft(self.chain.arena, text), [TIP]
+        while True:
+            base, nodes = draft.tip, self._grow(draft, round_, depth - draft.depth)
+            if round_.policy.judge_exit == NO_EXIT:
+                alive += nodes
+                break
+            opinions, branches = judge(self.chain, draft, self.pick, round_.policy, base, nodes, self.eos)
+            round_.opinions += opinions
+            alive += sorted({opinion.node for opinion in opinions[1:]}.union(branches))
+            own = opinions[-1]
+            if own.token in self.eos or draft.depth >= depth or not self.scheduler.go_on(round_, draft.depth):
+                break
+            (tip,) = draft.add(Tree([own.token], [TIP], [own.confidence], [self._level(own.exit)]))
+            draft.step(tip)
+            alive.append(tip)
+        logits = self.chain.verify(draft.slots(alive))
+        path = self._accept(draft, dict(zip(alive, logits, strict=True)), round_, text)
+        self.chain.commit(draft.slots(path).tolist())
+        round_.tree, round_.accepted, round_.verified = draft.tree, path[1:], len(alive)
+        return round_, logits[[alive.index(node) for node in path]]
 
-    ``logits[0]`` is the tip's row, ``logits[i + 1]`` that of node i.
-    """
-    child = {
-        (parent, token): node
-        for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True))
-    }
-    path, tokens, full = [TIP], [], list(text)
-    while True:
-        token = pick(logits[path[-1] + 1], len(full), full)
-        tokens.append(token)
-        full.append(token)
-        node = child.get((path[-1], token))
-        if node is None or token in eos:
-            return tokens, path
-        path.append(node)
+    def _grow(self, draft: Draft, round_: Round, room: int) -> list[int]:
+        """Hang the drafter's tree under the tip, or where it has none, what the draft exit writes; returns the nodes."""
+        started, first, policy = time.perf_counter(), len(draft.tree), round_.policy
+        budget = min(policy.budget, WINDOW - 1 - first)
+        if budget > 0 and room > 0:
+            tree = self.drafter.propose(draft.context, budget, policy.minimum)
+            draft.add(tree.trimmed(min(budget, self.scheduler.choose(tree)), room).likeliest_first())
+        round_.seconds_draft += time.perf_counter() - started
+        if len(draft.tree) == first and policy.draft_exit != NO_EXIT:
+            level = self._level(policy.draft_exit)
+            round_.opinions += write_drafts(self.chain, draft, self.pick, policy, room, level, self.eos)
+        return list(range(first, len(draft.tree)))
+
+    def _accept(self, draft: Draft, logits: dict[int, Float32], round_: Round, text: Sequence[int]) -> list[int]:
+        """Follow the model's own tokens down the verified nodes; returns the path whose logits chose them, root first."""
+        path, full = [TIP], list(text)
+        while True:
+            token = self.pick(logits[path[-1]], len(full), full)
+            round_.tokens.append(token)
+            full.append(token)
+            node = draft.child(path[-1], token)
+            if node is None or node not in logits or token in self.eos:
+                return path
+            path.append(node)
+
+    def _level(self, exit_: int) -> int:
+        """Exits count as levels after the drafter's own."""
+        return len(self.drafter.level_names) + exit_

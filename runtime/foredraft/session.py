@@ -9,25 +9,26 @@ from collections.abc import Generator, Iterator, Sequence
 import numpy as np
 
 from foredraft import drafters
+from foredraft.auto import AutoScheduler, measured_costs
 from foredraft.bundle import Bundle
 from foredraft.chain import Chain
 from foredraft.drafters.base import Drafter
 from foredraft.engines.base import WINDOW, Engine
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
 from foredraft.errors import RequestError
-from foredraft.generate import Round, write
+from foredraft.generate import Writer
+from foredraft.policy import FixedPolicy, Policy, Scheduler, named
 from foredraft.result import Chunk, FinishReason, Result, Statistics
+from foredraft.rounds import Round
 from foredraft.sampling import SamplingParams, make_picker
 from foredraft.text import TextStream
-
-DEFAULT_BUDGET = 8
-"""Nodes per tree until a scheduler says otherwise."""
 
 
 class Session:
     """Writes texts with one model, one after the other. What a prompt shares with the text before it is not run again.
 
-    ``drafter`` is a name (see ``foredraft.drafters``) or a Drafter; ``engine`` may be shared by several sessions.
+    ``drafter`` is a name (see ``foredraft.drafters``) or a Drafter, ``policy`` a name (see ``foredraft.policy``) or a
+    Policy; ``engine`` may be shared by several sessions.
     """
 
     def __init__(
@@ -38,22 +39,21 @@ class Session:
         threads: int | None = None,
         lowering: str = "auto",
         context: int | None = None,
-        budget: int = DEFAULT_BUDGET,
+        policy: str | Policy = "auto",
         engine: Engine | None = None,
     ) -> None:
         """``context`` limits prompt and answer together, in tokens (default: the model's own limit)."""
         manifest = bundle.manifest
         if context is not None and not 1 <= context <= manifest.model.context:
             raise RequestError(f"context {context}: this bundle allows 1 to {manifest.model.context} tokens")
-        if not 0 <= budget < WINDOW:
-            raise RequestError(f"budget {budget}: expected 0 to {WINDOW - 1} nodes")
         self.bundle = bundle
         self.context = context or manifest.model.context
         self.drafter = drafters.create(drafter) if isinstance(drafter, str) else drafter
         self.engine = engine or OnnxRuntimeEngine(bundle, threads, lowering)
-        self._budget = budget
         layers = [segment.last - segment.first for segment in manifest.segments]
         self.chain = Chain(self.engine.open_sequence(self.context + WINDOW), layers)
+        self.level_names = (*self.drafter.level_names, *(f"exit-{layer}" for layer in manifest.exits))
+        self.scheduler = self._scheduler(policy)
 
     def generate(
         self,
@@ -143,8 +143,8 @@ class Session:
         text, tokens, last = "", tuple[int, ...](), None
         with contextlib.closing(self._rounds(prompt, limit, sampling, eos)) as rounds:
             for round_ in rounds:
-                _count(stats, round_, self.drafter.level_names)
-                text, tokens = answer.add(round_.tokens)
+                _count(stats, round_, self.level_names)
+                text, tokens = answer.add(tuple(round_.tokens))
                 if answer.finish_reason:
                     last = round_
                     break
@@ -161,8 +161,17 @@ class Session:
         self, prompt: list[int], limit: int, sampling: SamplingParams, eos: frozenset[int]
     ) -> Generator[Round, None, None]:
         if limit:
-            picker = make_picker(sampling)
-            yield from write(self.chain, self.drafter, picker, prompt, limit, self._budget, eos)
+            writer = Writer(self.chain, self.drafter, self.scheduler, make_picker(sampling), eos)
+            yield from writer.write(prompt, limit)
+
+    def _scheduler(self, policy: str | Policy) -> Scheduler:
+        exits = len(self.bundle.manifest.exits)
+        if policy == "auto":
+            return AutoScheduler(measured_costs(self.bundle, self.engine))
+        if isinstance(policy, str):
+            return FixedPolicy(named(policy, exits))
+        policy.check(exits)
+        return FixedPolicy(policy)
 
     def _begin(self, prompt: list[int]) -> Statistics:
         """Keep what the cache and the new prompt share; the last token is always run, for its logits."""

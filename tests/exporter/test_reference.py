@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -89,17 +90,15 @@ def test_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_old_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformers, "__version__", "4.56.1")
+    monkeypatch.setattr(importlib.metadata, "version", lambda _name: "4.56.1")
     with pytest.raises(ForedraftError, match=r"needs transformers 5 or later, found 4\.56\.1"):
         reference.require_libraries()
 
 
 def test_too_little_memory(monkeypatch: pytest.MonkeyPatch, tiny_folder: Path) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda *_args, **_kwargs: "MemAvailable:  10 kB\n")
-    monkeypatch.setattr(Path, "exists", lambda _self: True)
-    checkpoint = open_checkpoint(tiny_folder)
-    with pytest.raises(ForedraftError, match=r"needs 0\.0 GB of memory for float32 weights"):
-        reference._check_memory(checkpoint)
+    monkeypatch.setattr(reference, "_available_memory", lambda: 10_000)
+    with pytest.raises(ForedraftError, match=r"needs 0\.001 GB of memory for float32 weights, and 0\.000 GB are"):
+        load_reference(open_checkpoint(tiny_folder), 256)
 
 
 def test_damaged_weights(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Prints the instruction set and a digest of every operator's bits on fixed inputs: run under different FOREDRAFT_ISA."""
+"""Prints the instruction set and a digest of every operator's bits on fixed inputs, to compare FOREDRAFT_ISAs."""
 
 import hashlib
 

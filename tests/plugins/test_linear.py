@@ -82,9 +82,7 @@ def test_extreme_activations(bits):
 def test_any_leading_dimensions(shape):
     operator, _ = linear(40, 96, 8, False)
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    operator = Operator(
-        "BlockLinear", {"x": "FLOAT" + " A" * len(shape)} | PACKED, bits=8, N=40, K=96
-    )
+    operator = Operator("BlockLinear", {"x": "FLOAT" + " A" * len(shape)} | PACKED, bits=8, N=40, K=96)
     y = operator(x=x, **linear(40, 96, 8, False)[1])
     assert y.shape == (*shape[:-1], 40)
     assert same_bits(y.reshape(-1, 40), linear(40, 96, 8, False)[0](x=x.reshape(-1, 96)))

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -29,7 +31,7 @@ def test_unpack_is_the_inverse_of_pack(n, blocks, bits, has_min, seed):
 def test_pieces_of_whole_tiles_are_the_whole(bits):
     codes, scale, minima = draw(np.random.default_rng(0), 5 * TILE + 3, 64, bits, True)
     cuts = [0, TILE, 4 * TILE, len(codes)]
-    pieces = [pack(codes[a:b], scale[a:b], minima[a:b], bits) for a, b in zip(cuts, cuts[1:], strict=False)]
+    pieces = [pack(codes[a:b], scale[a:b], minima[a:b], bits) for a, b in itertools.pairwise(cuts)]
     whole = pack(codes, scale, minima, bits)
     for name, array in whole.items():
         np.testing.assert_array_equal(np.concatenate([piece[name] for piece in pieces]), array)

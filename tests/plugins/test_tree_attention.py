@@ -1,5 +1,7 @@
 """TreeAttention against its meaning, and the laws that make speculation exact."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -101,7 +103,7 @@ def test_prefill_is_the_same_in_one_piece_and_in_two():
     def run(cuts: list[int], threads: int) -> np.ndarray:
         key, value = shape.cache(rng, SLOTS)
         pieces = []
-        for a, b in zip(cuts, cuts[1:], strict=False):
+        for a, b in itertools.pairwise(cuts):
             mask = mask_of([set(range(a, t + 1)) for t in range(a, b)], a)
             pieces.append(attend(shape, qkv[a:b], key, value, order[a:b], order[a:b], a, mask, threads))
         return np.concatenate(pieces)
@@ -147,7 +149,9 @@ def test_the_last_slots_of_the_cache_can_be_used():
     shape = SHAPES[0]
     _, qkv, key, value = draw(shape, 0, 2, 0)
     tree = Tree(SLOTS - 2, [SLOTS - 2, SLOTS - 1], [-1, 0])
-    out = attend(shape, qkv, key, value, tree.slots, tree.positions(), tree.n_past, mask_of(tree.visible(), tree.n_past))
+    out = attend(
+        shape, qkv, key, value, tree.slots, tree.positions(), tree.n_past, mask_of(tree.visible(), tree.n_past)
+    )
     assert np.isfinite(out).all()
 
 
@@ -156,10 +160,16 @@ def test_the_last_slots_of_the_cache_can_be_used():
     [
         ({"slots": [5, SLOTS]}, rf"slots\[1\] is {SLOTS}, but the number of slots in the cache is {SLOTS}"),
         ({"slots": [-1, 6]}, r"slots\[0\] is -1"),
-        ({"positions": [0, POSITIONS]}, rf"positions\[1\] is {POSITIONS}, but the number of positions in cos and sin is 512"),
+        (
+            {"positions": [0, POSITIONS]},
+            rf"positions\[1\] is {POSITIONS}, but the number of positions in cos and sin is 512",
+        ),
         ({"n_past": SLOTS + 1}, rf"n_past is {SLOTS + 1}, but the cache has {SLOTS} slots"),
         ({"n_past": -1}, r"n_past is -1"),
-        ({"n_past": SLOTS - 2, "mask": mask_of([{0}, {5}], 0)}, rf"mask\[1\] shows slot {SLOTS + 3}, but the cache has"),
+        (
+            {"n_past": SLOTS - 2, "mask": mask_of([{0}, {5}], 0)},
+            rf"mask\[1\] shows slot {SLOTS + 3}, but the cache has",
+        ),
         ({"slots": [5]}, r"slots has shape \[1\], expected \[2\]"),
         ({"qkv": np.zeros((2, 30), np.float32)}, r"qkv has shape \[2, 30\], expected \[any, 960\]"),
         ({"mask": np.zeros((3, 8), np.int32)}, r"mask has shape \[3, 8\], expected \[2, any\]"),
@@ -188,7 +198,15 @@ def test_values_out_of_range_are_named(change, message):
 )
 def test_impossible_attributes_are_refused_when_the_session_opens(shape, message):
     with pytest.raises(Exception, match=message):
-        attend(shape, np.zeros((1, 1), np.float32), *shape.cache(np.random.default_rng(0), 16), [0], [0], 0, mask_of([{0}], 0))
+        attend(
+            shape,
+            np.zeros((1, 1), np.float32),
+            *shape.cache(np.random.default_rng(0), 16),
+            [0],
+            [0],
+            0,
+            mask_of([{0}], 0),
+        )
 
 
 def test_interleaving_is_undone():

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.chain import Chain
-from foredraft.generate import write
+from foredraft.generate import Writer
+from foredraft.policy import FixedPolicy, Policy
 from foredraft.tree import TIP, Tree
 from tests.runtime.toy import ToyEngine
 
@@ -32,8 +32,8 @@ class RandomDrafter:
     def begin(self, prompt: Sequence[int]) -> None:
         self.text = list(prompt)
 
-    def propose(self, context: Sequence[int], budget: int) -> Tree:
-        assert list(context) == self.text
+    def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
+        assert list(context)[: len(self.text)] == self.text
         tree, taken = Tree(), set()
         for _ in range(int(self.random.integers(0, budget + 1))):
             parent, token = int(self.random.integers(TIP, len(tree))), int(self.random.integers(0, 4))
@@ -52,7 +52,7 @@ class RandomDrafter:
 
 
 class Nothing(RandomDrafter):
-    def propose(self, context: Sequence[int], budget: int) -> Tree:
+    def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
         return Tree()
 
 
@@ -63,17 +63,39 @@ class Fixed(RandomDrafter):
         super().__init__(0)
         self.chain: Sequence[int] = tokens
 
-    def propose(self, context: Sequence[int], budget: int) -> Tree:
+    def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
         tree, self.chain = Tree.chain(self.chain), ()
         return tree
 
 
-def run(drafter, prompt, limit, segments=1, eos=(), slots=400):
-    engine = ToyEngine(segments)
-    sequence = engine.open_sequence(slots)
+PLAIN = Policy(budget=12)
+
+
+def writer(chain: Chain, drafter: RandomDrafter, policy: Policy = PLAIN, eos: Collection[int] = ()) -> Writer:
+    return Writer(chain, drafter, FixedPolicy(policy), pick, eos)
+
+
+def run(drafter, prompt, limit, segments=1, eos=(), policy=PLAIN):
+    sequence = ToyEngine(segments).open_sequence(400)
     chain = Chain(sequence, [2] * segments)
-    rounds = list(write(chain, drafter, pick, prompt, limit, 12, eos))
+    rounds = list(writer(chain, drafter, policy, eos).write(prompt, limit))
     return [t for r in rounds for t in r.tokens], chain, sequence, rounds
+
+
+@st.composite
+def policies(draw: st.DrawFn, exits: int) -> Policy:
+    """Any way of using up to ``exits`` exits."""
+    draft = draw(st.integers(-1, exits - 1))
+    judge = draw(st.sampled_from([-1, *range(draft + 1, exits)]))
+    return Policy(
+        budget=draw(st.integers(0, 12)),
+        draft_exit=draft,
+        draft_tokens=draw(st.integers(1, 5)),
+        judge_exit=judge,
+        tentative=draw(st.integers(1, 8)),
+        confidence=draw(st.sampled_from([0.0, 0.02, 0.3])),
+        keep=draw(st.sampled_from([0.01, 0.1, 0.5, 1.0])),
+    )
 
 
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 4), min_size=1, max_size=9), st.integers(1, 3), st.integers(1, 40))
@@ -84,6 +106,28 @@ def test_any_drafter_writes_the_models_own_text(seed: int, prompt: list[int], se
     assert chain.arena.token[: chain.arena.settled].tolist() == [*prompt, *drafted][:-1]
     nodes = len(prompt) + sum(1 + len(r.tree) for r in rounds[1:])
     assert chain.work.layer_runs == 2 * segments * nodes == 2 * len(sequence.runs)
+
+
+@given(st.data(), st.integers(0, 3), st.lists(st.integers(0, 4), min_size=1, max_size=5), st.integers(1, 40))
+def test_any_policy_over_any_exits_writes_the_models_own_text(
+    data: st.DataObject, exits: int, prompt: list[int], limit: int
+) -> None:
+    policy, seed = data.draw(policies(exits)), data.draw(st.integers(0, 1000))
+    plain, *_ = run(Nothing(0), prompt, limit)
+    drafted, chain, sequence, rounds = run(RandomDrafter(seed), prompt, limit, exits + 1, policy=policy)
+    assert drafted == plain
+    assert chain.arena.token[: chain.arena.settled].tolist() == [*prompt, *drafted][:-1]
+    assert chain.work.layer_runs == 2 * len(sequence.runs)
+    verified = sum(r.verified for r in rounds)
+    assert sum(segment == exits for segment, _ in sequence.runs) == verified  # what an exit threw out got no further
+
+
+def test_an_exit_that_judges_saves_layer_runs() -> None:
+    """Two exits of three segments, right two times in three: fewer layers per token than drafting alone."""
+    policy = Policy(budget=0, draft_exit=0, draft_tokens=2, judge_exit=1, tentative=4)
+    _, plain, *_ = run(Nothing(0), [1], 200, 3)
+    _, hispec, *_ = run(Nothing(0), [1], 200, 3, policy=policy)
+    assert hispec.work.forwards < plain.work.forwards
 
 
 def test_drafts_save_forwards() -> None:
@@ -118,5 +162,5 @@ def test_the_likeliest_path_needs_no_moves() -> None:
 def test_continuing_after_a_rewind_gives_the_same_text() -> None:
     plain, chain, *_ = run(Nothing(0), [1, 2, 3], 20)
     chain.arena.rewind(2)
-    again = itertools.chain.from_iterable(r.tokens for r in write(chain, Nothing(0), pick, [1, 2, 3], 20, 8, ()))
-    assert list(again) == plain
+    again = writer(chain, Nothing(0)).write([1, 2, 3], 20)
+    assert [token for round_ in again for token in round_.tokens] == plain

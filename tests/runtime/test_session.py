@@ -29,7 +29,7 @@ class Oracle:
 
     def begin(self, prompt: object) -> None: ...
 
-    def propose(self, context: list[int], budget: int) -> Tree:
+    def propose(self, context: list[int], budget: int, minimum: float = 0.0) -> Tree:
         return Tree.chain(self.answer[len(context) - self.length :][:budget])
 
     def commit(self, tokens: object, logits: object) -> None: ...
@@ -37,8 +37,8 @@ class Oracle:
     def rewind(self, length: int) -> None: ...
 
 
-def session(path: Path, drafter: object = "none", **options: object) -> Session:
-    return Session(Bundle.open(path), drafter, threads=1, **options)
+def session(path: Path, drafter: object = "none", policy: str = "fixed:8", **options: object) -> Session:
+    return Session(Bundle.open(path), drafter, threads=1, policy=policy, **options)
 
 
 PROMPT = "the cat sat on the mat, the cat sat on the hat, the cat sat"
@@ -81,7 +81,7 @@ def test_any_request_is_exact(
     path = tiny_bundle("int4", (1, 2))
     sampling = SamplingParams(temperature=temperature, seed=seed, repetition_penalty=penalty, top_k=20)
     plain = session(path).generate(prompt, max_tokens=30, sampling=sampling)
-    drafted = session(path, drafter, budget=budget).generate(prompt, max_tokens=30, sampling=sampling)
+    drafted = session(path, drafter, policy=f"fixed:{budget}").generate(prompt, max_tokens=30, sampling=sampling)
     assert drafted.tokens == plain.tokens
 
 
@@ -203,8 +203,8 @@ def test_bad_options_are_refused(tiny_bundle: Bundles) -> None:
     path = tiny_bundle("int8")
     with pytest.raises(RequestError, match="context 999: this bundle allows 1 to 256"):
         session(path, context=999)
-    with pytest.raises(RequestError, match="budget 256"):
-        session(path, budget=256)
+    with pytest.raises(RequestError, match="policy"):
+        session(path, policy="fast")
     with pytest.raises(RequestError, match="drafter"):
         session(path, "magic")
 

@@ -1,8 +1,8 @@
 """The layout of packed weights, which only this folder knows (the kernels read it: kernel.h).
 
-A weight [N, K] in blocks of 32 along K is ``weight[n, k] = scale[n, k // 32] * code[n, k] + min[n, k // 32]``, with codes
-of 4 or 8 bits and fp16 scales and minima. Without minima, ``min = -2**(bits - 1) * scale``. So the numbers of a GGUF file
-are taken over exactly: Q8_0 is code + 128 without min, Q4_1 is (d, m) as (scale, min), Q4_0 is without min.
+A weight [N, K] in blocks of 32 along K is ``weight[n, k] = scale[n, k // 32] * code[n, k] + min[n, k // 32]``, with
+codes of 4 or 8 bits and fp16 scales and minima. Without minima, ``min = -2**(bits - 1) * scale``. So the numbers of a
+GGUF file are taken over exactly: Q8_0 is code + 128 without min, Q4_1 is (d, m) as (scale, min), Q4_0 is without min.
 
 Packed, 32 rows of the weight (columns of the output) stand side by side, and axis 0 counts these tiles:
 
@@ -77,7 +77,7 @@ def pack(codes: UInt8, scale: Float16, min: Float16 | None, bits: int) -> dict[s
 
 
 def unpack(packed: dict[str, npt.NDArray[Any]], n: int, bits: int) -> tuple[UInt8, Float16, Float16 | None]:
-    """The inverse of `pack` for a weight of n rows: codes u8 [n, K], scale f16 [n, K / 32], min f16 [n, K / 32] or None."""
+    """The inverse of `pack` for a weight of n rows: codes u8 [n, K], scale f16 [n, K / 32], min (the same) or None."""
     tiles, blocks, _ = packed["codes"].shape
     runs = packed["codes"].reshape(tiles, blocks, -1, TILE, 4)
     if bits == 4:

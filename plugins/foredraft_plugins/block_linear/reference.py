@@ -25,7 +25,8 @@ def round_activations(x: Float32) -> Float32:
     magnitude = np.abs(blocks).max(-1, keepdims=True)
     seen = magnitude >= SMALLEST_ACTIVATION
     codes = np.rint(blocks * np.divide(np.float32(127), magnitude, where=seen, out=np.zeros_like(magnitude)))
-    return (codes * np.where(seen, magnitude / np.float32(127), np.float32(0))).reshape(x.shape)
+    rounded: Float32 = codes * np.where(seen, magnitude / np.float32(127), np.float32(0))
+    return rounded.reshape(x.shape)
 
 
 def block_linear(x: Float32, packed: dict[str, npt.NDArray[Any]], n: int, bits: int) -> Float64:

@@ -1,5 +1,7 @@
-"""What ``foredraft::TreeAttention`` computes, in plain numpy, on the cache of the segment contract; and the kernel's own
-cache layout, which interleaves the keys of 16 slots so that one load holds one element of 16 keys."""
+"""What ``foredraft::TreeAttention`` computes, in plain numpy, on the cache of the segment contract.
+
+And the kernel's own cache layout, which interleaves the keys of 16 slots: one load holds one element of 16 keys.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ SLOTS_PER_BLOCK = 16
 def interleave_keys(key: Float32) -> Float32:
     """Keys [S, HK, HD] -> the kernel's [HK, S / 16, HD, 16]."""
     slots, heads, dim = key.shape
-    return np.ascontiguousarray(key.reshape(slots // SLOTS_PER_BLOCK, SLOTS_PER_BLOCK, heads, dim).transpose(2, 0, 3, 1))
+    blocks = key.reshape(slots // SLOTS_PER_BLOCK, SLOTS_PER_BLOCK, heads, dim)
+    return np.ascontiguousarray(blocks.transpose(2, 0, 3, 1))
 
 
 def separate_keys(key: Float32) -> Float32:
@@ -88,13 +91,16 @@ def tree_attention(
     heads = qkv.reshape(len(qkv), num_heads + 2 * kv_num_heads, head_dim)
     query, new_key, new_value = np.split(heads, [num_heads, num_heads + kv_num_heads], axis=1)
     angles = cos[positions], sin[positions]
-    query, key[slots], value[slots] = rotate(query, *angles), rotate(new_key, *angles), new_value
+    rotated = rotate(query, *angles)
+    key[slots], value[slots] = rotate(new_key, *angles), new_value
     groups = np.repeat(np.arange(kv_num_heads), num_heads // kv_num_heads)
-    scores = np.einsum("thd,shd->ths", query, key.astype(np.float64)[:, groups]) * scale
+    scores = np.einsum("thd,shd->ths", rotated, key.astype(np.float64)[:, groups]) * scale
     visible = visible_slots(n_past, mask, len(key))[:, None]
     scores = np.where(visible, scores, -np.inf)
     top = scores.max(-1, keepdims=True)
     weights = np.exp(scores - np.where(np.isfinite(top), top, 0))
     total = weights.sum(-1, keepdims=True)
-    mixed = np.einsum("ths,shd->thd", weights / np.where(total > 0, total, 1), value.astype(np.float64)[:, groups])
+    mixed: Float64 = np.einsum(
+        "ths,shd->thd", weights / np.where(total > 0, total, 1), value[:, groups].astype(np.float64)
+    )
     return mixed.reshape(len(qkv), num_heads * head_dim)

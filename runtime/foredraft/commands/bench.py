@@ -23,7 +23,7 @@ Examples:
 @click.option("--drafters", default="none,prompt-lookup,context", show_default=True, help="Comma-separated names.")
 @click.option("--max-tokens", default=128, show_default=True, type=click.IntRange(1), help="Longest answer.")
 @click.option("--per-category", type=click.IntRange(1), help="Only the first so many questions of each category.")
-@click.option("--budget", default=8, show_default=True, type=click.IntRange(0, 255), help="Nodes per drafted tree.")
+@click.option("--policy", default="auto", show_default=True, help="auto, fixed:N (N nodes), or a scheme's name.")
 @click.option("--temperature", default=0.0, show_default=True, type=float, help="0 is greedy.")
 @click.option("--top-p", default=1.0, show_default=True, type=float)
 @click.option("--seed", default=0, show_default=True, type=int)
@@ -39,7 +39,7 @@ def bench(
     drafters: str,
     max_tokens: int,
     per_category: int | None,
-    budget: int,
+    policy: str,
     temperature: float,
     top_p: float,
     seed: int,
@@ -83,7 +83,7 @@ def bench(
             sampling=sampling,
             repeats=repeats,
             chat=not raw,
-            open_session=lambda name: Session(opened, name, engine=engine, budget=budget),
+            open_session=lambda name: Session(opened, name, engine=engine, policy=policy),
         ):
             progress.advance(task)
             if show_text:

@@ -43,7 +43,7 @@ _ENGINE = (
         help=f"Where drafts come from: {', '.join(drafters.names())} [default: context].",
     ),
     click.option("--no-draft", is_flag=True, help="Plain decoding; the text is the same."),
-    click.option("--budget", type=click.IntRange(1, 255), help="Nodes per drafted tree."),
+    click.option("--policy", metavar="NAME", help="auto, fixed:N (N nodes), or a scheme's name [default: auto]."),
     click.option("--threads", type=click.IntRange(1), help="Threads of the engine [default: all cores]."),
     click.option(
         "--lowering",
@@ -69,7 +69,7 @@ class EngineOptions:
 
     drafter: str | None
     no_draft: bool
-    budget: int | None
+    policy: str | None
     threads: int | None
     lowering: str
     context: int | None
@@ -82,7 +82,7 @@ class EngineOptions:
 
     def session_arguments(self) -> dict[str, Any]:
         """What was asked for, as keyword arguments of ``Session``."""
-        given = {"budget": self.budget, "threads": self.threads, "context": self.context}
+        given = {"policy": self.policy, "threads": self.threads, "context": self.context}
         settings = {name: value for name, value in given.items() if value is not None}
         return {"drafter": self.drafter_name, "lowering": self.lowering, **settings}
 
@@ -92,8 +92,8 @@ class EngineOptions:
         off = self.no_draft or self.drafter == "none"
         if self.no_draft and self.drafter not in (None, "none"):
             raise click.UsageError(f"--no-draft and --drafter {self.drafter} contradict each other")
-        if off and self.budget is not None:
-            raise click.UsageError("--budget needs a drafter, and drafting is off")
+        if off and self.policy is not None:
+            raise click.UsageError("--policy needs a drafter, and drafting is off")
         return "none" if off else self.drafter or "context"
 
 

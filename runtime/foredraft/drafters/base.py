@@ -14,7 +14,7 @@ from foredraft.tree import Tree
 class Drafter(Protocol):
     """Guesses the next tokens of one sequence. A drafter can never change the text, only how fast it is written.
 
-    The context it is given is always the whole committed text (prompt and answer), the tip included.
+    The context it is given is the whole committed text (prompt and answer), the tip included.
     """
 
     name: str
@@ -27,8 +27,12 @@ class Drafter(Protocol):
         """Forget the previous sequence and start one whose committed text is ``prompt``."""
         ...
 
-    def propose(self, context: Sequence[int], budget: int) -> Tree:
-        """A tree of at most ``budget`` nodes under ``context[-1]``; empty if there is nothing good to say."""
+    def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
+        """A tree of at most ``budget`` nodes under ``context[-1]``; empty if there is nothing good to say.
+
+        Nodes come likeliest first, so that a prefix is the tree of a smaller budget; none with a path probability under
+        ``minimum`` is worth proposing. The context may go on beyond the committed text (a tentative path).
+        """
         ...
 
     def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:

@@ -44,9 +44,9 @@ class ContextDrafter:
         self._index = NgramIndex(ORDERS)
         self._index.extend(prompt)
 
-    def propose(self, context: Sequence[int], budget: int) -> Tree:
+    def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
         """The likeliest continuations, fewer than ``budget`` nodes where the text offers no more."""
-        return grow(tuple(context[-ORDERS[-1] :]), self.offers, budget, self._floor)
+        return grow(tuple(context[-ORDERS[-1] :]), self.offers, budget, max(self._floor, minimum))
 
     def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
         """The text goes on."""

@@ -20,7 +20,7 @@ class NoDrafter:
     def begin(self, prompt: Sequence[int]) -> None:
         """Nothing to learn."""
 
-    def propose(self, context: Sequence[int], budget: int) -> Tree:
+    def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
         """The empty tree."""
         return Tree()
 

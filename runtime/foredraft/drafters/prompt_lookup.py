@@ -35,7 +35,7 @@ class PromptLookup:
         self._index = NgramIndex(self._index.orders)
         self._index.extend(prompt)
 
-    def propose(self, context: Sequence[int], budget: int) -> Tree:
+    def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
         """A chain, or the empty tree if not even the last token occurred before."""
         for order in self._index.orders:
             if order > len(context):

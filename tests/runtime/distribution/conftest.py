@@ -22,7 +22,7 @@ storage: {{filesystem: {{rootdirectory: {storage}}}}}
 http: {{addr: "127.0.0.1:{port}"}}
 """
 _LOGIN = "auth: {{htpasswd: {{realm: test, path: {path}}}}}\n"
-_SUZIE = "suzie:$2b$05$oTqVwbcyhPnnCOkqyvA1CgU4/gPgKwrSYu1VnLb1dXqJSBTj.e5C"
+_SUZIE = "suzie:$2b$05$oTqVwbcyhPnnCOkqyvA1CugU4/gPgKwrSYu1VnLb1dXqJSBTj.e5C"
 """What `htpasswd -Bbn suzie secret` prints."""
 
 

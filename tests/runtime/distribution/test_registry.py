@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from pathlib import Path
 
@@ -199,8 +200,6 @@ def test_a_tampered_manifest_is_refused(registry: Server, tmp_path: Path) -> Non
     reference = _reference(registry, "tampered-manifest")
     push(whole, reference)
     config = (whole.path / FILE_NAME).read_bytes()
-    import hashlib
-
     registry.blob(hashlib.sha256(config).hexdigest()).write_bytes(config.replace(b'"made"', b'"mad!"'))
     with pytest.raises(RegistryError, match="it was changed or damaged there"):
         pull(reference, out=tmp_path / "out")
@@ -229,8 +228,15 @@ def test_a_registry_with_a_login(
     reference = _reference(registry_with_login, "private")
     with pytest.raises(RegistryError, match="needs a login for private; run: docker login"):
         push(Bundle.open(bundle), reference)
-    login = base64.b64encode(b"suzie:secret").decode()
-    (tmp_path / "config.json").write_text(json.dumps({"auths": {reference.registry: {"auth": login}}}))
+
+    def log_in(password: str) -> None:
+        login = base64.b64encode(f"suzie:{password}".encode()).decode()
+        (tmp_path / "config.json").write_text(json.dumps({"auths": {reference.registry: {"auth": login}}}))
+
+    log_in("wrong")
+    with pytest.raises(RegistryError, match="the login was refused"):
+        push(Bundle.open(bundle), reference)
+    log_in("secret")
     push(Bundle.open(bundle), reference)
     pull(reference, out=tmp_path / "out")
     assert Bundle.open(tmp_path / "out").complete

@@ -1,0 +1,211 @@
+"""Drafter `blend`: one best-first tree from all levels of the token hierarchy, with calibrated path probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+import numpy as np
+import numpy.typing as npt
+
+from foredraft.hierarchy.calibration import Calibration
+from foredraft.hierarchy.database import Database
+from foredraft.hierarchy.entry import Level
+from foredraft.hierarchy.hashing import LONGEST, words
+from foredraft.hierarchy.levels.choice import chosen_levels
+from foredraft.hierarchy.levels.context import ContextLevel
+from foredraft.hierarchy.levels.corpus import CorpusLevel
+from foredraft.hierarchy.levels.model import ModelLevel
+from foredraft.hierarchy.levels.recycled import RecycledLevel
+from foredraft.hierarchy.log import LearnLog
+from foredraft.hierarchy.mixture import Mixture, View, lengthened
+from foredraft.tree import TIP, Tree
+
+
+PATIENCE = 0.6
+"""A node's children are looked up once this share of its own path probability is the best that is left. Below 1 the
+order is not strictly best first, but leaves cost no lookup: a quarter less time, and no fewer tokens accepted."""
+REACH = 0.04
+"""A tree of N nodes seldom takes one whose path probability is below this over N: what lies below is not looked at."""
+_EXPAND = -1
+
+
+class _Node:
+    """A node under construction.
+
+    ``recent`` are its last 8 tokens, itself included, and ``above`` the orders that its parent's context matched;
+    ``view`` is what is known about the token after it, once that was looked up; ``path`` its path's estimate.
+    """
+
+    __slots__ = ("above", "children", "depth", "index", "parent", "path", "recent", "view")
+
+    def __init__(
+        self, recent: tuple[int, ...], above: Sequence[int] | None, path: float, index: int, parent: _Node | None
+    ) -> None:
+        self.recent, self.above, self.path, self.index, self.parent = recent, above, path, index, parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.view: View | None = None
+        self.children: dict[int, _Node] = {}
+
+
+class Blend:
+    """Drafts from the levels named in ``levels``, an ordered subset of context, model, corpus, recycled."""
+
+    name = "blend"
+
+    def __init__(
+        self,
+        vocab_size: int,
+        levels: str | Sequence[str] | None = None,
+        model: Database | None = None,
+        corpus: Database | None = None,
+        learn: bool = False,
+        log: LearnLog | None = None,
+    ) -> None:
+        """``vocab_size`` is the model's. Without ``levels``: all that there is a database for.
+
+        With ``learn`` the outputs of finished sequences join the model level in memory; with a ``log`` they are
+        appended to it. Raise RequestError for an unknown level, and for one whose database is missing.
+        """
+        self.level_names = chosen_levels(levels, model, corpus)
+        self._vocab_size = vocab_size
+        self._words = words(vocab_size)
+        self._context = ContextLevel(self._words)
+        self._model = ModelLevel(self._words, model)
+        self._recycled = RecycledLevel(model) if "recycled" in self.level_names else None
+        self.wants_logits = self._recycled is not None
+        tables: dict[str, Level] = {"context": self._context, "model": self._model}
+        if corpus is not None:
+            tables["corpus"] = CorpusLevel(corpus)
+        counted = [name for name in self.level_names if name != "recycled"]
+        self._mixture = Mixture(counted, [tables[name] for name in counted], self._recycled, self._words)
+        # The mixture numbers the counted levels and then recycled; the user's order may differ.
+        self._level_index = [self.level_names.index(name) for name in counted]
+        if self._recycled is not None:
+            self._level_index.append(self.level_names.index("recycled"))
+        self._learn, self._log = learn and "model" in self.level_names, log
+        self._prompt_length = 0
+        self._root: _Node | None = None
+        self._drafted: list[_Node] = []
+        self._paths = Calibration()
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Finish the sequence before and start one whose committed text is ``prompt``."""
+        self.finish()
+        self._context.begin(self._known(prompt))
+        self._prompt_length = len(prompt)
+        self._root = None
+
+    def finish(self) -> None:
+        """Learn from the output written so far, if learning is on. ``begin`` does it; call it at the end, too."""
+        output = self._context.text[self._prompt_length :]
+        self._prompt_length = len(self._context.text)
+        if output and self._learn:
+            self._model.learn(output)
+        if output and self._log is not None:
+            self._log.append(output)
+
+    def reset(self) -> None:
+        """Forget all that was learned from any sequence: benchmarks call it between runs."""
+        self._mixture.reset()
+        self._paths = Calibration()
+        self._model.reset()
+        if self._recycled is not None:
+            self._recycled.reset()
+        self._context.begin([])
+        self._prompt_length = 0
+        self._root = None
+
+    def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
+        """A tree of at most ``budget`` nodes, likeliest first, whose path probabilities are at least ``minimum``.
+
+        A prefix of the nodes is the tree of a smaller budget. One plus the sum of the path probabilities is the
+        expected number of tokens of the round.
+        """
+        tree = Tree()
+        if budget <= 0:
+            return tree
+        mixture, path_rate = self._mixture, self._paths
+        calibrated, level_of, level_index = mixture.calibration, mixture.level_of, self._level_index
+        reach = REACH / budget
+        root = self._tip()
+        root.children = {}
+        drafted: list[_Node] = []
+        # (-estimate of the path, serial number, rank among its siblings or _EXPAND, parent)
+        heap: list[tuple[float, int, int, _Node]] = [(-1.0, 0, _EXPAND, root)]
+        serial = 0
+        while heap:
+            negative, _, rank, parent = heappop(heap)
+            view = parent.view
+            if view is None:
+                view = parent.view = mixture.view(parent.recent, parent.above, reach / parent.path)
+            if rank >= 0:
+                path = path_rate(-negative)
+                if path < minimum:
+                    break
+                token = view.ranked[rank][0]
+                index = tree.add(token, parent.index, path, level_index[level_of(view, token)])
+                node = _Node(lengthened(parent.recent, token), view.tops, -negative, index, parent)
+                parent.children[token] = node
+                drafted.append(node)
+                if index + 1 == budget:
+                    break
+                serial += 1
+                heappush(heap, (negative * PATIENCE, serial, _EXPAND, node))
+            rank += 1
+            if rank < len(view.ranked):
+                serial += 1
+                heappush(heap, (-parent.path * calibrated(1.0 - view.ranked[rank][1]), serial, rank, parent))
+        self._drafted = drafted
+        return tree
+
+    def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
+        """Learn from ``tokens``; ``logits`` [len(tokens), vocab] may be None even if wanted."""
+        node = self._tip()
+        mixture, recycled = self._mixture, self._recycled
+        committed = self._known(tokens)
+        path = [node]
+        for index, token in enumerate(committed):
+            if node.view is None:
+                node.view = mixture.view(node.recent, node.above)
+            mixture.learn(node.view, token)
+            if recycled is not None and logits is not None and node.recent:
+                recycled.learn(node.recent[-1], logits[index])
+            child = node.children.get(token)
+            node = child or _Node(lengthened(node.recent, token), node.view.tops, 1.0, TIP, node)
+            path.append(node)
+        self._learn_paths(path)
+        self._context.append(committed)
+        self._root = None
+        self._drafted = []
+
+    def _learn_paths(self, path: list[_Node]) -> None:
+        """Learn what became of every drafted node; ``path`` are the nodes that were committed, the tip first.
+
+        Whether a node below the last committed one would have been accepted is not known.
+        """
+        learn, last = self._paths.learn, path[-1]
+        undecided = {id(last)}
+        for node in self._drafted:
+            if id(node.parent) in undecided:
+                undecided.add(id(node))
+            else:
+                learn(node.path, node.depth < len(path) and path[node.depth] is node)
+
+    def rewind(self, length: int) -> None:
+        """Cut the committed text back to ``length`` tokens. Confidences keep what they learned."""
+        self._context.rewind(length)
+        self._prompt_length = min(self._prompt_length, length)
+        self._root = None
+
+    def _tip(self) -> _Node:
+        """The node of the last committed token, looked up afresh after each commit."""
+        if self._root is None:
+            recent = tuple(self._context.text[-LONGEST:])
+            self._root = _Node(recent, None, 1.0, TIP, None)
+        return self._root
+
+    def _known(self, tokens: Sequence[int]) -> list[int]:
+        """Token ids as plain integers; ids outside the vocabulary become 0, which nothing is predicted from."""
+        size = self._vocab_size
+        return [token if 0 <= token < size else 0 for token in map(int, tokens)]

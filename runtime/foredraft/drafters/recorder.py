@@ -1,0 +1,46 @@
+"""Wraps a drafter and records what the recycled table is made of: each token's likely next tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from foredraft.drafters.base import Drafter
+from foredraft.hierarchy.levels.recycled import likeliest
+from foredraft.tree import Tree
+
+
+class Recorder:
+    """Drafts as ``inner`` does; ``rows`` are {token: the 8 likeliest next tokens in the latest logits after it}."""
+
+    wants_logits = True
+
+    def __init__(self, inner: Drafter) -> None:
+        self._inner = inner
+        self.name, self.level_names = inner.name, inner.level_names
+        self.rows: dict[int, list[int]] = {}
+        self._last: int | None = None
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Start a new text."""
+        self._last = int(prompt[-1]) if len(prompt) else None
+        self._inner.begin(prompt)
+
+    def propose(self, context: Sequence[int], budget: int) -> Tree:
+        """The inner drafter's tree."""
+        return self._inner.propose(context, budget)
+
+    def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
+        """Record the rows of ``logits`` [len(tokens), vocab], each under the token before."""
+        for index, token in enumerate(map(int, tokens)):
+            if logits is not None and self._last is not None:
+                self.rows[self._last] = likeliest(logits[index])
+            self._last = token
+        self._inner.commit(tokens, logits if self._inner.wants_logits else None)
+
+    def rewind(self, length: int) -> None:
+        """The text is cut back; what was recorded stays. The token before the next is not known, so not recorded."""
+        self._last = None
+        self._inner.rewind(length)

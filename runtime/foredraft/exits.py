@@ -1,0 +1,94 @@
+"""The middle of the loop: exits of the model draft, and judge what was drafted, before the whole model verifies.
+
+HiSpec (arXiv 2510.01336) with drafts of any origin: a node runs through the layers up to the exit once, and goes on
+from its hidden state when it is verified. What an exit says decides how far a node gets, never what the text is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+
+from foredraft.chain import Chain
+from foredraft.draft import Draft
+from foredraft.engines.base import Float32
+from foredraft.policy import Policy
+from foredraft.rounds import Opinion
+from foredraft.tree import TIP, Tree
+
+Pick = Callable[[Float32, int, Sequence[int]], int]
+"""``pick(logits [vocab], position, path)`` -> the token at ``position`` after the tokens ``path``."""
+
+
+def write_drafts(
+    chain: Chain, draft: Draft, pick: Pick, policy: Policy, room: int, level: int, eos: Collection[int]
+) -> list[Opinion]:
+    """The draft exit writes up to ``room`` tokens under the tip, one after the other, and the tip follows.
+
+    The last one has not been through any layer yet; the others have been up to the exit.
+    """
+    opinions: list[Opinion] = []
+    probability = 1.0
+    for _ in range(min(policy.draft_tokens, room)):
+        chain.advance(draft.slots([draft.tip]), policy.draft_exit + 1)
+        opinion = _opinion(chain.exit_logits(np.zeros(1, np.int32))[0], draft, policy.draft_exit, pick)
+        opinions.append(opinion)
+        if opinion.token in eos:
+            break
+        probability *= opinion.confidence
+        draft.step(draft.add(Tree([opinion.token], [TIP], [probability], [level]))[0])
+    return opinions
+
+
+def judge(
+    chain: Chain, draft: Draft, pick: Pick, policy: Policy, base: int, nodes: Sequence[int], eos: Collection[int]
+) -> tuple[list[Opinion], list[int]]:
+    """Run ``base`` and the ``nodes`` drafted below it up to the judging exit; the tip moves to the end of its path.
+
+    Returns the exit's opinions along that path (the last one is its own next token, which no draft foresaw), and the
+    nodes off the path that it holds probable enough to be verified too.
+    """
+    judged = [base, *nodes]
+    chain.advance(draft.slots(judged), policy.judge_exit + 1)
+    logits = chain.exit_logits(np.arange(len(judged), dtype=np.int32))
+    row = {node: index for index, node in enumerate(judged)}
+    draft.back(base)
+    opinions: list[Opinion] = []
+    while True:
+        opinion = _opinion(logits[row[draft.tip]], draft, policy.judge_exit, pick)
+        opinions.append(opinion)
+        following = draft.child(draft.tip, opinion.token)
+        if following is None or opinion.token in eos:
+            break
+        draft.step(following)
+    path = {opinion.node for opinion in opinions}
+    return opinions, _survivors(draft.tree, logits, judged, path, policy.keep)
+
+
+def _opinion(logits: Float32, draft: Draft, exit_: int, pick: Pick) -> Opinion:
+    token = pick(logits, len(draft.context), draft.context)
+    return Opinion(draft.tip, exit_, token, _probability(logits, token))
+
+
+def _probability(logits: Float32, token: int) -> float:
+    """Softmax probability of one token; entries of -inf are tokens that the exit does not know."""
+    return float(1.0 / np.exp(logits - logits[token]).sum())
+
+
+def _survivors(tree: Tree, logits: Float32, judged: Sequence[int], path: set[int], keep: float) -> list[int]:
+    """Nodes off the path whose probability under the exit, given the path above, is at least ``keep``."""
+    if keep >= 1.0:
+        return []
+    row = {node: index for index, node in enumerate(judged)}
+    probability = dict.fromkeys(path, 1.0)
+    survivors = []
+    for node in judged[1:]:
+        parent = tree.parents[node]
+        if node in path or parent not in probability:
+            continue
+        here = probability[parent] * _probability(logits[row[parent]], tree.tokens[node])
+        if here >= keep:
+            probability[node] = here
+            survivors.append(node)
+    return survivors

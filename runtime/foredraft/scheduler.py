@@ -1,0 +1,119 @@
+"""How much to draft: the tree size that gives the most expected tokens per second, plain decoding among the choices.
+
+A node is worth its place if its path probability exceeds the running rate times its marginal cost. What keeps
+speculation from ever costing much is a credit, a token bucket in seconds: a drafted round pays in what it saved against
+plain decoding, or takes out what it lost; every round pays in a small allowance; and nothing is drafted while it is
+empty. So the loss is bounded by the bucket's size and the allowance, whatever the text and however wrong the drafter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foredraft.costs import CostCurve
+from foredraft.errors import RequestError
+from foredraft.tree import Tree
+
+MOST = 16
+"""Nodes of a tree where nodes cost something."""
+MOST_FREE = 64
+"""Nodes of a tree where they are nearly free."""
+NEARLY_FREE = 0.004
+"""A node is nearly free if its price, the tokens that plain decoding writes in its time, is below this."""
+ALLOWANCE = 0.012
+"""Share of all time that may be lost in the long run."""
+OPENING_CREDIT, MOST_CREDIT = 1.5, 6.0
+"""Credit at the start, and at most, in plain forwards."""
+RESUME_CREDIT = 0.5
+"""Plain forwards' worth of credit that must have come together before drafting is tried again."""
+_MEMORY = 0.97
+"""Weight of a round in the running rate after the next round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the next round drafts: at most ``budget`` nodes, none with a path probability under ``minimum``.
+
+    A budget of 0 is plain decoding: the drafter need not be asked.
+    """
+
+    budget: int
+    minimum: float
+
+
+class Scheduler:
+    """Decides the size of each round's tree. Deterministic: the same observations give the same decisions."""
+
+    def __init__(self, curve: CostCurve, policy: str = "auto") -> None:
+        """``policy`` is "auto" or "fixed:N" (always N nodes); RequestError for anything else."""
+        self.curve = curve
+        self._fixed = _parsed(policy)
+        self._tokens, self._seconds = 1.0, curve.seconds(1)
+        self._credit = OPENING_CREDIT * curve.seconds(1)
+        self._suspended = False
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second of the latest rounds."""
+        return self._tokens / self._seconds
+
+    @property
+    def credit(self) -> float:
+        """Seconds that drafting may lose before it is suspended."""
+        return self._credit
+
+    def plan(self) -> Plan:
+        """What to draft in the next round."""
+        if self._fixed is not None:
+            return Plan(self._fixed, 0.0)
+        if self._suspended:
+            return Plan(0, 1.0)
+        price = self._price(MOST_FREE)
+        if price < NEARLY_FREE:
+            return Plan(MOST_FREE, price / 2)
+        # Half the mean price: steps in the curve make some nodes cheaper than the mean.
+        return Plan(MOST, self._price(MOST) / 2)
+
+    def choose(self, tree: Tree) -> int:
+        """How many of the tree's nodes, from the first, to verify; 0 is plain decoding."""
+        if self._fixed is not None:
+            return len(tree)
+        rate, plain = self.rate, self.curve.seconds(1)
+        best, best_gain, gain = 0, 0.0, 0.0
+        affordable = max(self._credit, RESUME_CREDIT * plain)
+        for count, probability in enumerate(tree.probabilities, 1):
+            gain += probability
+            extra = self.curve.seconds(count + 1) - plain
+            if extra > affordable:
+                break
+            if gain - rate * extra > best_gain:
+                best, best_gain = count, gain - rate * extra
+        return best
+
+    def observe(self, nodes: int, accepted: int, seconds_forward: float, seconds_draft: float = 0.0) -> None:
+        """A round verified ``nodes`` drafted nodes and accepted ``accepted`` of them (its own token not counted).
+
+        ``seconds_draft`` is what proposing took, also if nothing was kept of it; 0 for a plain round.
+        """
+        self.curve.refresh(nodes + 1, seconds_forward)
+        # The curve's time rather than this forward's own: one hiccup must not pass for an unprofitable draft.
+        seconds = self.curve.seconds(nodes + 1) + seconds_draft
+        self._tokens = self._tokens * _MEMORY + accepted + 1
+        self._seconds = self._seconds * _MEMORY + seconds
+        plain = self.curve.seconds(1)
+        saved = (accepted + 1) * plain - seconds if nodes or seconds_draft else 0.0
+        self._credit = min(self._credit + saved + ALLOWANCE * seconds, MOST_CREDIT * plain)
+        self._suspended = self._credit < (RESUME_CREDIT * plain if self._suspended else 0.0)
+
+    def _price(self, nodes: int) -> float:
+        """Mean price of a node in a tree of ``nodes`` nodes, in tokens."""
+        return self.rate * (self.curve.seconds(nodes + 1) - self.curve.seconds(1)) / nodes
+
+
+def _parsed(policy: str) -> int | None:
+    if policy == "auto":
+        return None
+    kind, _, number = policy.partition(":")
+    if kind == "fixed" and number.isdecimal():
+        return int(number)
+    raise RequestError(f"policy: got {policy!r}, expected 'auto' or 'fixed:N', N the number of nodes, such as fixed:8")
