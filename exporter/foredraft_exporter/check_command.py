@@ -86,7 +86,7 @@ def check(
         console = Console(highlight=False)
         console.print(_table(report))
         for line in _summary(report):
-            console.print(line)
+            console.print(line, soft_wrap=True)
     if report.failures:
         more = f" (and {len(report.failures) - 1} more)" if len(report.failures) > 1 else ""
         raise ForedraftError(f"{bundle}: check failed: {report.failures[0]}{more}")
@@ -98,7 +98,9 @@ def _table(report: Report) -> RenderableType:
     from rich import box
     from rich.table import Table
 
-    engine = f"{report.engine}, {report.threads} threads, {report.precision}"
+    threads = f"{report.threads} thread{'s' if report.threads > 1 else ''}"
+    engine = f"{report.engine}, {threads}, {report.precision}"
+    last_exit = report.differences[-1].exit
     title = f"{report.bundle} against {report.source}\n{engine}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("tokens", "exit", "readout: max", "relative", "logits: max", "relative", "same argmax"):
@@ -110,7 +112,7 @@ def _table(report: Report) -> RenderableType:
             str(d.exit),
             *(f"{value:.2g}" for value in values),
             f"{d.agreeing / d.rows:.1%}",
-            end_section=d.exit == report.differences[-1].exit,
+            end_section=report.differences[0].exit < d.exit == last_exit,
         )
     return table
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from foredraft_exporter.build import ExportPlan
 
 EXAMPLES = """
 Examples:
@@ -13,6 +17,7 @@ Examples:
   foredraft export smollm2-135m --out smollm2-135m.foredraft
   foredraft export llama-7b --out llama-7b.foredraft --precision int8
   foredraft export ./my-model --out my-model.foredraft --exits 4,8 --context 4096
+  foredraft export ./my-model --out my-model.foredraft --exits 4,8 --adapters my-exits.safetensors
   foredraft export model.Q4_1.gguf --out model.foredraft
 """
 
@@ -38,6 +43,21 @@ def _exits(_context: click.Context, _parameter: click.Parameter, value: str | No
     help="auto keeps a GGUF's own 4- and 8-bit numbers exactly; anything else becomes int8.",
 )
 @click.option("--context", type=click.IntRange(1), help="Longest text in tokens [default: the model's own].")
+@click.option("--adapters", type=click.Path(path_type=Path), help="How exits are read out: a file of 'exits fit'.")
+@click.option("--lens", type=click.Path(path_type=Path), help="The same from a tuned lens: a folder of safetensors.")
+@click.option(
+    "--draft-vocab",
+    default="auto",
+    show_default=True,
+    metavar="N|auto|none",
+    help="Exits draft from the N most frequent tokens; auto: where the head would cost more than the exit.",
+)
+@click.option(
+    "--draft-vocab-text",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Count frequencies in this file or folder [default: the tokenizer's own order]; may be repeated.",
+)
 @click.option("--force", is_flag=True, help="Replace the bundle if it exists.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def export(
@@ -46,6 +66,10 @@ def export(
     exits: list[int] | None,
     precision: str,
     context: int | None,
+    adapters: Path | None,
+    lens: Path | None,
+    draft_vocab: str,
+    draft_vocab_text: tuple[Path, ...],
     force: bool,
     quiet: bool,
 ) -> None:
@@ -58,7 +82,8 @@ def export(
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     from foredraft_exporter import catalog
-    from foredraft_exporter.build import ExportPlan, export as run
+    from foredraft_exporter.build import export as run
+    from foredraft_exporter.exits.additions import ExitOptions
 
     entry = None if Path(source).expanduser().exists() else catalog.find(source)
     if exits is None:
@@ -75,6 +100,8 @@ def export(
                 f"{plan.checkpoint.info.name}: {d.layers} layers of {d.hidden_size}, vocabulary {d.vocab_size}, "
                 f"context {d.context}, exits {list(plan.exits) or 'none'}, {plan.precision}"
             )
+            for line in _exit_lines(plan):
+                console.print(line)
             console.print(f"needs {_size(plan.disk)} on disk and about {_size(plan.memory)} of memory")
 
         manifest, report = run(
@@ -83,6 +110,7 @@ def export(
             exits=exits,
             precision=precision,
             context=context,
+            exit_options=ExitOptions(adapters, lens, draft_vocab, draft_vocab_text),
             replace=force,
             planned=planned,
             progress=lambda done, total, what: bar.update(task, completed=done, total=total, description=what),
@@ -94,6 +122,17 @@ def export(
     else:
         console.print(f"weights: the checkpoint's own numbers, bit for bit ({manifest.precision})")
     console.print(f"wrote {target} ({_size(sum(f.size for f in manifest.files.values()))})")
+
+
+def _exit_lines(plan: ExportPlan) -> list[str]:
+    from foredraft_graphs.head import DRAFT_IDS
+
+    constants = plan.weights.constants
+    adapted = [str(exit_) for exit_ in plan.exits if f"exits.{exit_}.bias" in constants]
+    lines = [f"adapters for exits {', '.join(adapted)}"] if adapted else []
+    if DRAFT_IDS in constants:
+        lines.append(f"exits draft from {len(constants[DRAFT_IDS])} of {plan.decoder.vocab_size} tokens")
+    return lines
 
 
 def _size(count: int) -> str:

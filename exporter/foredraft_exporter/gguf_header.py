@@ -19,6 +19,8 @@ from foredraft_exporter.mapped import MappedFile
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _MAX_HEADER = 512 << 20
+_MAX_NAME = 256
+"""Characters of a tensor's name; ggml itself allows 63."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def read_header(file: MappedFile) -> GgufHeader:
     for _ in range(entry_count):
         key = cursor.text()
         if key in metadata:
-            raise CheckpointError(f"{file.path}: metadata key {key!r} appears twice; the file is damaged")
+            raise CheckpointError(f"{file.path}: metadata key {key[:100]!r} appears twice; the file is damaged")
         metadata[key] = cursor.value(cursor.number("I"))
     infos = [_tensor_info(cursor) for _ in range(tensor_count)]
     return GgufHeader(metadata, _place(cursor, metadata, infos))
@@ -67,6 +69,8 @@ def read_header(file: MappedFile) -> GgufHeader:
 
 def _tensor_info(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     name, dimensions = cursor.text(), cursor.number("I")
+    if len(name) > _MAX_NAME:
+        raise CheckpointError(f"{cursor.file.path}: a tensor's name has {len(name)} characters; the file is damaged")
     if not 1 <= dimensions <= 4:
         raise CheckpointError(
             f"{cursor.file.path}: tensor {name!r} has {dimensions} dimensions, expected 1 to 4"

@@ -26,7 +26,6 @@ from foredraft_exporter.parity_limits import Limits, limits_for
 from foredraft_exporter.parity_samples import Sample, default_text, plan_samples
 from foredraft_exporter.parity_tally import Difference, Perplexity, Tally
 from foredraft_exporter.reference import Reference, load_reference, require_libraries
-from foredraft_graphs.decoder import Decoder
 
 Float32 = NDArray[np.float32]
 Progress = Callable[[int, int, str], None]
@@ -80,10 +79,9 @@ def check(
     """
     require_libraries()
     checkpoint = open_checkpoint(source)
+    check_same_model(bundle, checkpoint)
     context = bundle.manifest.model.context
-    decoder = models.decoder(checkpoint.info.config, context)
-    check_same_model(bundle, checkpoint, decoder)
-    limits = limits_for(bundle, checkpoint, decoder)
+    limits = limits_for(bundle, checkpoint, models.decoder(checkpoint.info.config, context))
     plan = plan_samples(bundle, default_text() if text is None else text, longest)
     engine = OnnxRuntimeEngine(bundle, threads, lowering)
     reference = load_reference(checkpoint, context, engine.threads, progress)
@@ -104,12 +102,13 @@ def check(
     )
 
 
-def check_same_model(bundle: Bundle, checkpoint: Checkpoint, decoder: Decoder) -> None:
+def check_same_model(bundle: Bundle, checkpoint: Checkpoint) -> None:
     """Raises ``ForedraftError`` that lists every size in which source and bundle differ."""
-    model = bundle.manifest.model
+    model, config = bundle.manifest.model, checkpoint.info.config
+    decoder = models.decoder(config, min(model.context, config.get("max_position_embeddings") or model.context))
     names = ("layers", "hidden_size", "intermediate_size", "heads", "kv_heads", "head_dim", "vocab_size")
     pairs = [(name, getattr(model, name), getattr(decoder, name)) for name in names]
-    pairs.insert(0, ("architecture", model.architecture, models.architecture_of(checkpoint.info.config).model_type))
+    pairs.insert(0, ("architecture", model.architecture, models.architecture_of(config).model_type))
     wrong = [f"{name} {ours}, not {theirs}" for name, ours, theirs in pairs if ours != theirs]
     if wrong:
         raise ForedraftError(

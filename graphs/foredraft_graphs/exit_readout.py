@@ -21,9 +21,7 @@ def has_adapter(weights: WeightsFile, exit_: int) -> bool:
     return f"exits.{exit_}.bias" in weights.tensors
 
 
-def exit_readout(
-    g: GraphBuilder, lowering: Lowering, decoder: Decoder, exit_: int, hidden: ir.Value
-) -> ir.Value:
+def exit_readout(g: GraphBuilder, lowering: Lowering, decoder: Decoder, exit_: int, hidden: ir.Value) -> ir.Value:
     """``hidden`` float32 [T, hidden_size], the residual stream after ``exit_`` layers -> readout of the same shape.
 
     Matrices ``exits.{e}.weight`` [hidden_size, hidden_size], ``.up`` [rank, hidden_size] and ``.down``

@@ -14,6 +14,10 @@ class KernelLowering:
 
     name = "kernels"
 
+    def supports(self, decoder: Decoder) -> bool:
+        """The operators take heads of 16 to 256 in steps of 16."""
+        return decoder.head_dim % 16 == 0 and decoder.head_dim <= 256
+
     def embedding(self, g: GraphBuilder, tokens: ir.Value, weight: str, decoder: Decoder) -> ir.Value:
         bits = g.weights.bits[weight]
         if bits == 32:

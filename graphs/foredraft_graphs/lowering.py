@@ -26,6 +26,10 @@ class Lowering(Protocol):
 
     name: str
 
+    def supports(self, decoder: Decoder) -> bool:
+        """Whether the backend's operators can do this decoder."""
+        ...
+
     def embedding(self, g: GraphBuilder, tokens: ir.Value, weight: str, decoder: Decoder) -> ir.Value: ...
 
     def linear(self, g: GraphBuilder, x: ir.Value, weight: str, n: int, k: int, name: str) -> ir.Value: ...

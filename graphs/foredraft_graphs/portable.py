@@ -22,6 +22,10 @@ class PortableLowering:
 
     name = "portable"
 
+    def supports(self, decoder: Decoder) -> bool:
+        """Every decoder."""
+        return True
+
     def embedding(self, g: GraphBuilder, tokens: ir.Value, weight: str, decoder: Decoder) -> ir.Value:
         if g.weights.bits[weight] == 32:
             return g.op("Gather", g.weight(weight), tokens, name="embed/out", axis=0)

@@ -100,7 +100,7 @@ def _qk_norm(g: GraphBuilder, lowering: Lowering, d: Decoder, qkv: ir.Value, p: 
     per_head = g.constant("per_head", np.array([-1, d.head_dim], np.int64))
     normed = []
     for value, which, heads in ((q, "q", d.heads), (k, "k", d.kv_heads)):
-        rows = g.op("Reshape", value, per_head, name=f"{p}.{which}/heads")
+        rows = g.op("Reshape", value, per_head, name=f"{p}.{which}/per_head")
         rows = lowering.norm(g, rows, f"{p}.{which}_norm", d.norm_eps, f"{p}.{which}_norm/out")
         flat = g.constant(f"flat_{which}", np.array([-1, heads * d.head_dim], np.int64))
         normed.append(g.op("Reshape", rows, flat, name=f"{p}.{which}/flat"))

@@ -43,9 +43,7 @@ class Bundle:
         return f"Bundle({str(self.path)!r})"
 
     @classmethod
-    def open(
-        cls, path: str | Path, *, require_signature: bool = False, key: str | Path | None = None
-    ) -> Bundle:
+    def open(cls, path: str | Path, *, require_signature: bool = False, key: str | Path | None = None) -> Bundle:
         """Check the manifest, its signature, all paths and all sizes; hashes are checked when a file is first
         used.
 
@@ -138,9 +136,7 @@ class Bundle:
     def _info(self, name: str) -> FileInfo:
         info = self.manifest.files.get(name)
         if info is None and name in self.published.files:
-            raise BundleError(
-                f"{self.path}: {name} was not pulled; pull the bundle again with the part it belongs to"
-            )
+            raise BundleError(f"{self.path}: {name} was not pulled; pull the bundle again with the part it belongs to")
         if info is None:
             raise BundleError(f"{self.path}: {name} is not part of this bundle")
         return info
@@ -178,9 +174,7 @@ def _read_manifest(folder: Path) -> bytes:
                 f"{folder}: a file, not a bundle's folder; if it is one packed: foredraft unpack {folder}"
             )
         what = f"no {FILE_NAME} in it" if folder.exists() else "no such folder"
-        raise BundleError(
-            f"{folder}: not a bundle ({what}); make one with: foredraft export SOURCE --out FOLDER"
-        )
+        raise BundleError(f"{folder}: not a bundle ({what}); make one with: foredraft export SOURCE --out FOLDER")
     return _read_capped(folder, FILE_NAME, MAX_MANIFEST)
 
 
@@ -189,9 +183,7 @@ def _read_capped(folder: Path, name: str, limit: int) -> bytes:
     try:
         size = os.fstat(descriptor).st_size
         if size > limit:
-            raise BundleError(
-                f"{folder / name}: {size} bytes, more than the {limit} that such a file may have"
-            )
+            raise BundleError(f"{folder / name}: {size} bytes, more than the {limit} that such a file may have")
         return _read_all(descriptor, size)
     finally:
         os.close(descriptor)
@@ -203,22 +195,16 @@ def _read_all(descriptor: int, size: int) -> bytes:
         return file.read(size)
 
 
-def _check_signed(
-    folder: Path, data: bytes, manifest: Manifest, required: bool, key: str | Path | None
-) -> None:
+def _check_signed(folder: Path, data: bytes, manifest: Manifest, required: bool, key: str | Path | None) -> None:
     """Order matters: nothing of the bundle but the manifest has been read yet."""
     if required and key is None:
-        raise SignatureError(
-            f"{folder}: a signature is required but no key was given; pass --key PUBLIC_KEY.pem"
-        )
+        raise SignatureError(f"{folder}: a signature is required but no key was given; pass --key PUBLIC_KEY.pem")
     signed = os.path.lexists(folder / SIGNATURE)
     if key is None:
         _log.debug("%s: %s", folder, "signed, not checked (no key given)" if signed else "not signed")
         return
     if not signed:
-        raise SignatureError(
-            f"{folder}: is not signed; sign it with: foredraft sign {folder} --key PRIVATE_KEY.pem"
-        )
+        raise SignatureError(f"{folder}: is not signed; sign it with: foredraft sign {folder} --key PRIVATE_KEY.pem")
     signature = _read_capped(folder, SIGNATURE, MAX_SIGNATURE)
     check_signature(signature, Path(key), data, manifest, str(folder / SIGNATURE))
 
@@ -239,9 +225,7 @@ def _check_folder(folder: Path, manifest: Manifest, published: Manifest) -> None
             missing.discard(name)
     if missing:
         first = min(missing)
-        raise BundleError(
-            f"{folder / first}: missing, but listed in {FILE_NAME}; export or fetch the bundle again"
-        )
+        raise BundleError(f"{folder / first}: missing, but listed in {FILE_NAME}; export or fetch the bundle again")
 
 
 def _check_size(path: Path, status: os.stat_result, info: FileInfo) -> None:

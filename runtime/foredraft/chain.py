@@ -20,13 +20,13 @@ from foredraft.engines.base import WINDOW, EngineSequence, Float32, Int32
 class Work:
     """What has been computed. Deterministic, so tests may assert it.
 
-    ``forwards``: passes through the last segment after the prompt; ``segment_runs``: engine calls; ``layer_runs``:
-    sum over calls of nodes times layers; ``head_rows``: rows that went through the head; ``rows_moved``: slots whose
+    ``forwards``: passes through the last segment after the prompt; ``layer_passes``: how often a layer's weights were
+    read, for however many nodes at once; ``layer_runs``: the same, times the nodes (one for each node and layer); ``head_rows``: rows that went through the head; ``rows_moved``: slots whose
     rows were copied to close up an accepted path.
     """
 
     forwards: int = 0
-    segment_runs: int = 0
+    layer_passes: int = 0
     layer_runs: int = 0
     head_rows: int = 0
     rows_moved: int = 0
@@ -107,5 +107,5 @@ class Chain:
             )
         self._sequence.run(segment, self.arena.batch(slots))
         self.arena.stage[slots] = segment + 1
-        self.work.segment_runs += 1
+        self.work.layer_passes += self._layers[segment]
         self.work.layer_runs += len(slots) * self._layers[segment]

@@ -47,9 +47,7 @@ def open_plain(root: Path, name: str) -> int:
 def check_plain(path: Path, status: os.stat_result) -> None:
     """Refuse links and devices; raises BundleError."""
     if stat.S_ISLNK(status.st_mode):
-        raise BundleError(
-            f"{path}: a symbolic link; a bundle holds only plain files, copy the file itself there"
-        )
+        raise BundleError(f"{path}: a symbolic link; a bundle holds only plain files, copy the file itself there")
     if not stat.S_ISREG(status.st_mode):
         raise BundleError(f"{path}: a {_kind(status.st_mode)}, expected a plain file")
     if status.st_nlink > 1:
@@ -80,9 +78,7 @@ def _cannot_open(root: Path, name: str, error: OSError) -> BundleError:
     for part in PurePosixPath(name).parts:
         path = path / part
         if path.is_symlink():
-            return BundleError(
-                f"{path}: a symbolic link; a bundle holds only plain files, copy the file itself there"
-            )
+            return BundleError(f"{path}: a symbolic link; a bundle holds only plain files, copy the file itself there")
     if isinstance(error, FileNotFoundError):
         return BundleError(f"{root / name}: missing; export or fetch the bundle again")
     return BundleError(f"{root / name}: cannot be opened ({error.strerror})")

@@ -68,6 +68,7 @@ class Writer:
                 break
             opinions, branches = judge(self.chain, draft, self.pick, round_.policy, base, nodes, self.eos)
             round_.opinions += opinions
+            round_.judgements += 1
             alive += sorted({opinion.node for opinion in opinions[1:]}.union(branches))
             own = opinions[-1]
             if own.token in self.eos or draft.depth >= depth or not self.scheduler.go_on(round_, draft.depth):

@@ -136,6 +136,12 @@ class Manifest:
                 f"{where}: segments {self.segments} do not cut {self.model.layers} layers at {self.exits}"
             )
         self._check_names(where)
+        listed = self.files.get("tokenizer.json")
+        if listed is not None and listed.sha256 != self.tokenizer.sha256:
+            raise BundleError(
+                f"{where}: tokenizer.sha256 is {self.tokenizer.sha256[:80]!r}, but files lists tokenizer.json with "
+                f"{listed.sha256}; export the bundle again"
+            )
         graphs = [path for graph in self.graphs.values() for path in (*graph.segments, graph.head)]
         for path in (
             self.weights,
@@ -149,8 +155,7 @@ class Manifest:
         for name, graph in self.graphs.items():
             if len(graph.segments) != len(self.segments):
                 raise BundleError(
-                    f"{where}: graphs {name!r} have {len(graph.segments)} segments, "
-                    f"expected {len(self.segments)}"
+                    f"{where}: graphs {name!r} have {len(graph.segments)} segments, expected {len(self.segments)}"
                 )
 
     def _check_files(self, where: str) -> None:
@@ -160,8 +165,7 @@ class Manifest:
         for path, info in self.files.items():
             if not _SHA256.fullmatch(info.sha256):
                 raise BundleError(
-                    f"{where}: files[{path!r}].sha256 is {info.sha256[:80]!r}, "
-                    "expected 64 lower-case hex digits"
+                    f"{where}: files[{path!r}].sha256 is {info.sha256[:80]!r}, expected 64 lower-case hex digits"
                 )
 
     def _check_names(self, where: str) -> None:

@@ -87,9 +87,7 @@ def _entries(tensor: memoryview) -> dict[str, str]:
     found: dict[str, str] = {}
     for field, value in _fields(tensor):
         if field == _EXTERNAL_DATA and isinstance(value, memoryview):
-            pair = {
-                inner: bytes(text).decode() for inner, text in _fields(value) if isinstance(text, memoryview)
-            }
+            pair = {inner: bytes(text).decode() for inner, text in _fields(value) if isinstance(text, memoryview)}
             key = pair.get(1, "")
             if key in found:
                 raise _MalformedError(f"external data with two values of {key!r}")

@@ -86,9 +86,7 @@ def read_partial(data: bytes, manifest: Manifest, where: str) -> tuple[str, ...]
     parts = build(Partial, value, where).parts
     unknown = sorted(set(parts) - set(names_of(manifest)))
     if unknown:
-        raise BundleError(
-            f"{where}: names {unknown[0][:80]!r}, which is not in the manifest; pull the bundle again"
-        )
+        raise BundleError(f"{where}: names {unknown[0][:80]!r}, which is not in the manifest; pull the bundle again")
     return tuple(name for name in names_of(manifest) if name in parts)
 
 

@@ -15,12 +15,12 @@ from foredraft.session import Session
 
 
 class Recording:
-    """Greedy answers of one model; ``rows`` are, in the end, the likely next tokens of each token that it wrote after."""
+    """Greedy answers of one model, and what followed each of its tokens."""
 
     def __init__(self, bundle: Bundle, prompts: Path, max_tokens: int) -> None:
         """``prompts`` is a JSONL file. DatabaseError if it is malformed."""
         self._prompts, self._max_tokens = list(read_prompts(prompts)), max_tokens
-        self._recorder = Recorder(drafters.create("context"))
+        self._recorder = Recorder(drafters.create("context", vocab_size=bundle.manifest.model.vocab_size))
         self._session = Session(bundle, self._recorder)
         self._chat = bundle.chat_template is not None
 

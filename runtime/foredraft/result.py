@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from foredraft.generate import Round
+    from foredraft.rounds import Round
 
 FinishReason = Literal["stop", "length", "eos"]
 """A stop string appeared; ``max_tokens`` or the context was used up; the model ended the text."""
@@ -21,6 +21,8 @@ class Statistics:
     ``tokens`` are those of the answer; ``cached_tokens`` of the prompt were still in the cache; ``rounds`` forwards
     through the whole model after the prompt; ``drafted`` and ``accepted`` count draft tokens; ``levels`` maps a level's
     name to its (drafted, accepted); ``accepted_counts`` maps a number of accepted drafts to the rounds that had it.
+    After the prompt, ``layer_passes`` counts how often a layer's weights were read, ``layer_runs`` the same times the
+    nodes that went through it (exactly one for each node and layer), ``rows_moved`` the slots that were closed up.
     ``tokens_per_forward`` leaves out the first token, which the prompt's own forward gives.
     """
 
@@ -33,6 +35,7 @@ class Statistics:
     rounds: int = 0
     drafted: int = 0
     accepted: int = 0
+    layer_passes: int = 0
     layer_runs: int = 0
     rows_moved: int = 0
     seconds_prefill: float = 0.0

@@ -30,6 +30,8 @@ class Round:
     """The tree's accepted nodes, along the path."""
     opinions: list[Opinion] = field(default_factory=list)
     """What exits said on the way."""
+    judgements: int = 0
+    """How often the judging exit was asked."""
     verified: int = 0
     """Nodes that went through the whole model, the text's last token included."""
     seconds_draft: float = 0.0

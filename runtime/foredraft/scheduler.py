@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foredraft.costs import CostCurve
-from foredraft.errors import RequestError
 from foredraft.tree import Tree
 
 MOST = 16
@@ -44,10 +43,8 @@ class Plan:
 class Scheduler:
     """Decides the size of each round's tree. Deterministic: the same observations give the same decisions."""
 
-    def __init__(self, curve: CostCurve, policy: str = "auto") -> None:
-        """``policy`` is "auto" or "fixed:N" (always N nodes); RequestError for anything else."""
+    def __init__(self, curve: CostCurve) -> None:
         self.curve = curve
-        self._fixed = _parsed(policy)
         self._tokens, self._seconds = 1.0, curve.seconds(1)
         self._credit = OPENING_CREDIT * curve.seconds(1)
         self._suspended = False
@@ -64,20 +61,15 @@ class Scheduler:
 
     def plan(self) -> Plan:
         """What to draft in the next round."""
-        if self._fixed is not None:
-            return Plan(self._fixed, 0.0)
         if self._suspended:
             return Plan(0, 1.0)
-        price = self._price(MOST_FREE)
-        if price < NEARLY_FREE:
-            return Plan(MOST_FREE, price / 2)
-        # Half the mean price: steps in the curve make some nodes cheaper than the mean.
-        return Plan(MOST, self._price(MOST) / 2)
+        budget = MOST_FREE if self._price(MOST_FREE) < NEARLY_FREE else MOST
+        # Less than the least that a node can cost on average, since the last one may be cheaper than the average:
+        # `choose` knows the tree and decides for good, this only spares the drafter what is hopeless.
+        return Plan(budget, 0.75 * min(map(self._price, range(1, budget + 1))))
 
     def choose(self, tree: Tree) -> int:
         """How many of the tree's nodes, from the first, to verify; 0 is plain decoding."""
-        if self._fixed is not None:
-            return len(tree)
         rate, plain = self.rate, self.curve.seconds(1)
         best, best_gain, gain = 0, 0.0, 0.0
         affordable = max(self._credit, RESUME_CREDIT * plain)
@@ -108,12 +100,3 @@ class Scheduler:
     def _price(self, nodes: int) -> float:
         """Mean price of a node in a tree of ``nodes`` nodes, in tokens."""
         return self.rate * (self.curve.seconds(nodes + 1) - self.curve.seconds(1)) / nodes
-
-
-def _parsed(policy: str) -> int | None:
-    if policy == "auto":
-        return None
-    kind, _, number = policy.partition(":")
-    if kind == "fixed" and number.isdecimal():
-        return int(number)
-    raise RequestError(f"policy: got {policy!r}, expected 'auto' or 'fixed:N', N the number of nodes, such as fixed:8")

@@ -5,18 +5,25 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from foredraft import drafters
-from foredraft.auto import AutoScheduler, measured_costs
+from foredraft.auto import AutoScheduler
 from foredraft.bundle import Bundle
 from foredraft.chain import Chain
+from foredraft.databases import open_databases
 from foredraft.drafters.base import Drafter
 from foredraft.engines.base import WINDOW, Engine
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
 from foredraft.errors import RequestError
 from foredraft.generate import Writer
+from foredraft.hierarchy.database import Database
+from foredraft.hierarchy.identity import Identity
+from foredraft.hierarchy.log import LearnLog
+from foredraft.measure import measured_costs
 from foredraft.policy import FixedPolicy, Policy, Scheduler, named
 from foredraft.result import Chunk, FinishReason, Result, Statistics
 from foredraft.rounds import Round
@@ -34,21 +41,28 @@ class Session:
     def __init__(
         self,
         bundle: Bundle,
-        drafter: str | Drafter = "context",
+        drafter: str | Drafter = drafters.DEFAULT,
         *,
+        databases: Sequence[str | Path | Database] = (),
+        levels: str | None = None,
+        learn: str | Path | None = None,
         threads: int | None = None,
         lowering: str = "auto",
         context: int | None = None,
         policy: str | Policy = "auto",
         engine: Engine | None = None,
     ) -> None:
-        """``context`` limits prompt and answer together, in tokens (default: the model's own limit)."""
+        """``context`` limits prompt and answer together, in tokens (default: the model's own limit).
+
+        ``databases`` are token databases to draft from besides the bundle's own; ``levels`` names those to use and
+        their order; ``learn`` is a file that answers are appended to, and the model level learns from them at once.
+        """
         manifest = bundle.manifest
         if context is not None and not 1 <= context <= manifest.model.context:
             raise RequestError(f"context {context}: this bundle allows 1 to {manifest.model.context} tokens")
         self.bundle = bundle
         self.context = context or manifest.model.context
-        self.drafter = drafters.create(drafter) if isinstance(drafter, str) else drafter
+        self.drafter = drafter if not isinstance(drafter, str) else _drafter(bundle, drafter, databases, levels, learn)
         self.engine = engine or OnnxRuntimeEngine(bundle, threads, lowering)
         layers = [segment.last - segment.first for segment in manifest.segments]
         self.chain = Chain(self.engine.open_sequence(self.context + WINDOW), layers)
@@ -144,14 +158,20 @@ class Session:
         with contextlib.closing(self._rounds(prompt, limit, sampling, eos)) as rounds:
             for round_ in rounds:
                 _count(stats, round_, self.level_names)
+                if not stats.rounds:
+                    before = dataclasses.replace(self.chain.work)  # what the prompt took is not counted
                 text, tokens = answer.add(tuple(round_.tokens))
                 if answer.finish_reason:
                     last = round_
                     break
                 yield Chunk(text, tokens, round=round_)
                 text, tokens = "", ()
+        if answer.tokens:
+            self.drafter.rewind(len(prompt) + len(answer.tokens))  # a stop string may have cut the last round
+            self.drafter.finish()
         text += answer.finish()
         stats.tokens = len(answer.tokens)
+        stats.layer_passes = self.chain.work.layer_passes - before.layer_passes
         stats.layer_runs = self.chain.work.layer_runs - before.layer_runs
         stats.rows_moved = self.chain.work.rows_moved - before.rows_moved
         result = Result(answer.text, answer.tokens, answer.finish_reason or "length", stats)
@@ -187,6 +207,22 @@ class Session:
             prompt_tokens=len(prompt),
             cached_tokens=kept,
         )
+
+
+def _drafter(
+    bundle: Bundle,
+    name: str,
+    databases: Sequence[str | Path | Database],
+    levels: str | None,
+    learn: str | Path | None,
+) -> Drafter:
+    settings: dict[str, Any] = dict(open_databases(bundle, databases))
+    if levels is not None:
+        settings["levels"] = levels
+    if learn is not None:
+        tokenizer = bundle.manifest.tokenizer
+        settings |= {"learn": True, "log": LearnLog(learn, Identity(tokenizer.sha256, tokenizer.vocab_size))}
+    return drafters.create(name, vocab_size=bundle.manifest.model.vocab_size, **settings)
 
 
 class _Answer:

@@ -30,9 +30,7 @@ _PREDICATE = "https://model_signing/signature/v1.0"
 _HASH_OF_CURVE = {"secp256r1": "SHA256", "secp384r1": "SHA384", "secp521r1": "SHA512"}
 
 
-def check_signature(
-    signature: bytes, key: Path, manifest_bytes: bytes, manifest: Manifest, where: str
-) -> None:
+def check_signature(signature: bytes, key: Path, manifest_bytes: bytes, manifest: Manifest, where: str) -> None:
     """Raise SignatureError unless ``key`` (PEM, public) made ``signature`` over exactly this manifest."""
     public = load_public_key(key)
     try:
@@ -62,9 +60,7 @@ def load_public_key(path: Path) -> EllipticCurvePublicKey:
         from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
     except ImportError as error:
-        raise SignatureError(
-            f"signatures: {error}; install it with: pip install 'foredraft[ship]'"
-        ) from error
+        raise SignatureError(f"signatures: {error}; install it with: pip install 'foredraft[ship]'") from error
     try:
         data = path.read_bytes()
         if b"PRIVATE KEY" in data:
@@ -75,9 +71,7 @@ def load_public_key(path: Path) -> EllipticCurvePublicKey:
     except (ValueError, UnsupportedAlgorithm) as error:
         raise SignatureError(f"{path}: is not a public key in PEM form ({error})") from error
     if not isinstance(key, EllipticCurvePublicKey) or key.curve.name not in _HASH_OF_CURVE:
-        raise SignatureError(
-            f"{path}: not a key for this, expected an elliptic one on {', '.join(_HASH_OF_CURVE)}"
-        )
+        raise SignatureError(f"{path}: not a key for this, expected an elliptic one on {', '.join(_HASH_OF_CURVE)}")
     return key
 
 
@@ -109,11 +103,7 @@ def _digests(statement: dict[str, Any]) -> dict[str, str]:
     """sha256 by file name, from the statement's predicate."""
     predicate = statement["predicate"]
     method = predicate["serialization"]["method"], predicate["serialization"]["hash_type"]
-    if (
-        statement["_type"] != _STATEMENT
-        or statement["predicateType"] != _PREDICATE
-        or method != ("files", "sha256")
-    ):
+    if statement["_type"] != _STATEMENT or statement["predicateType"] != _PREDICATE or method != ("files", "sha256"):
         raise ValueError(f"statement {statement['predicateType']!r} with {method}")
     found: dict[str, str] = {}
     for resource in predicate["resources"]:

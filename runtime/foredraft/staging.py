@@ -88,9 +88,7 @@ def _lock(path: Path, target: Path) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ForedraftError(
-                    f"{target}: another process is writing it; wait for it to finish"
-                ) from None
+                raise ForedraftError(f"{target}: another process is writing it; wait for it to finish") from None
             if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
                 yield
                 return

@@ -39,28 +39,20 @@ def parse_header(data: memoryview, where: str) -> dict[str, Entry]:
     another one, or with a size that is not its shape's.
     """
     if len(data) < 8:
-        raise BundleError(
-            f"{where}: {len(data)} bytes, too short for a safetensors file; export the bundle again"
-        )
+        raise BundleError(f"{where}: {len(data)} bytes, too short for a safetensors file; export the bundle again")
     length = int.from_bytes(data[:8], "little")
     if length > min(MAX_HEADER, len(data) - 8):
-        raise BundleError(
-            f"{where}: header of {length} bytes in a file of {len(data)}; export the bundle again"
-        )
+        raise BundleError(f"{where}: header of {length} bytes in a file of {len(data)}; export the bundle again")
     header = parse_object(bytes(data[8 : 8 + length]), f"{where}: safetensors header")
     start = 8 + length
-    entries = {
-        name: _entry(name, spec, start, where) for name, spec in header.items() if name != "__metadata__"
-    }
+    entries = {name: _entry(name, spec, start, where) for name, spec in header.items() if name != "__metadata__"}
     end = start
     for entry in sorted(entries.values(), key=lambda e: e.offset):
         if entry.offset != end:
             raise BundleError(f"{where}: tensors overlap or leave a hole at byte {end}")
         end += entry.nbytes
     if end != len(data):
-        raise BundleError(
-            f"{where}: {len(data)} bytes, but its tensors end at {end}; the file is truncated or padded"
-        )
+        raise BundleError(f"{where}: {len(data)} bytes, but its tensors end at {end}; the file is truncated or padded")
     return entries
 
 

@@ -93,8 +93,7 @@ def _fields(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
     hints = typing.get_type_hints(kind)
     missing = dataclasses.MISSING
     return tuple(
-        (f.name, hints[f.name], f.default is missing and f.default_factory is missing)
-        for f in dataclasses.fields(kind)
+        (f.name, hints[f.name], f.default is missing and f.default_factory is missing) for f in dataclasses.fields(kind)
     )
 
 

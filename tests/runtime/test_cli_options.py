@@ -64,9 +64,9 @@ def test_generate_streams_text_and_ends_with_statistics(capsys: pytest.CaptureFi
     out, err = capsys.readouterr()
     assert out == "one two ✓\n"
     assert err == (
-        "2 tokens, 20.0 tokens/s, 2.00 tokens per forward, drafter context, 1 of 3 drafts accepted\n"
+        "2 tokens, 20.0 tokens/s, 2.00 tokens per forward, drafter blend, 1 of 3 drafts accepted\n"
     )
-    assert FakeSession.opened == {"drafter": "context", "lowering": "auto"}
+    assert FakeSession.opened == {"drafter": "blend", "lowering": "auto"}
     (asked,) = FakeSession.asked
     assert asked == {"prompt": "Hi", "max_tokens": None, "sampling": SamplingParams(), "stop": ()}
     assert run("generate", "B", "--prompt", "Hi", "--quiet") == 0
@@ -78,11 +78,11 @@ def test_generate_passes_every_option_on() -> None:
         "--temperature .5 --top-k 4 --top-p .9 --min-p .1 --repetition-penalty 1.2 --presence-penalty .3"
     )
     more = "--frequency-penalty .4 --seed 9 --max-tokens 7 --stop a --stop b"
-    engine = "--drafter prompt-lookup --budget 5 --threads 2 --lowering portable --context 99"
+    engine = "--drafter prompt-lookup --policy fixed:5 --threads 2 --lowering portable --context 99"
     assert run("generate", "B", "--prompt", "", *sampling.split(), *more.split(), *engine.split()) == 0
     assert FakeSession.opened == {
         "drafter": "prompt-lookup",
-        "budget": 5,
+        "policy": "fixed:5",
         "threads": 2,
         "lowering": "portable",
         "context": 99,
@@ -127,8 +127,8 @@ def test_prompt_comes_from_a_file_or_standard_input(tmp_path: Path, monkeypatch:
         ("generate B --prompt a --prompt-file b", 2, "either --prompt or --prompt-file"),
         ("generate B --prompt a --system b", 2, "--system needs --chat"),
         ("generate B --prompt a --no-draft --drafter context", 2, "contradict"),
-        ("generate B --prompt a --no-draft --budget 4", 2, "drafting is off"),
-        ("generate B --prompt a --drafter none --budget 4", 2, "drafting is off"),
+        ("generate B --prompt a --no-draft --policy fixed:4", 2, "drafting is off"),
+        ("generate B --prompt a --drafter none --policy fixed:4", 2, "drafting is off"),
         ("chat B --no-draft --drafter context", 2, "contradict"),
         ("generate B --prompt a --temperature nan", 2, "--temperature: got nan, expected 0 (greedy) or"),
         ("generate B --prompt a --top-k -1", 2, "--top-k: got -1"),
@@ -138,7 +138,7 @@ def test_prompt_comes_from_a_file_or_standard_input(tmp_path: Path, monkeypatch:
         ("generate B --prompt a --lowering fast", 2, "fast"),
         ("generate", 2, "BUNDLE"),
         ("generat B", 2, "did you mean 'generate'"),
-        ("zzz", 2, "expected one of generate, chat, inspect"),
+        ("zzz", 2, "expected one of generate, chat"),
         ("generate B --promt a", 2, "--prompt"),
         ("generate missing --prompt a", 1, "missing: not a bundle"),
         ("generate B --prompt fail", 1, "prompt of 9 tokens: too long"),
@@ -188,11 +188,11 @@ def test_a_missing_extra_is_named(
 ) -> None:
     points = {
         "export": EntryPoint("export", "foredraft_exporter.no_such_module:export", cli._GROUP),
-        "serve": EntryPoint("serve", "no_such_package:serve [serve]", cli._GROUP),
+        "extra": EntryPoint("extra", "no_such_package:serve [serve]", cli._GROUP),
         "odd": EntryPoint("odd", "json:dumps", cli._GROUP),
     }
     monkeypatch.setattr(cli, "_added", lambda: points)
-    for name, hint in (("export", "foredraft[export]"), ("serve", "foredraft[serve]")):
+    for name, hint in (("export", "foredraft[export]"), ("extra", "foredraft[serve]")):
         assert run(name, "x") == 1
         err = capsys.readouterr().err
         assert err.count("\n") == 1 and f"pip install '{hint}'" in err

@@ -26,20 +26,22 @@ def paths(tree: Tree) -> list[tuple[int, ...]]:
 
 
 def begun(name: str, text: list[int]) -> Drafter:
-    drafter = drafters.create(name)
+    drafter = drafters.create(name, vocab_size=2048)
     drafter.begin(text)
     return drafter
 
 
-def test_names_and_options_are_checked() -> None:
-    assert drafters.names() == ("context", "prompt-lookup", "none")
+def test_names_and_settings_are_checked() -> None:
+    assert {"blend", "context", "pools", "suffix", "recycling", "prompt-lookup", "none"} == set(drafters.names())
     with pytest.raises(RequestError, match="did you mean 'prompt-lookup'"):
-        drafters.create("prompt_lookup")
-    with pytest.raises(RequestError, match="expected one of context, prompt-lookup, none"):
-        drafters.create("zzz")
-    with pytest.raises(RequestError, match="no option 'n', expected floor"):
-        drafters.create("context", n=3)
-    assert drafters.create("prompt-lookup", longest=2, length=4).name == "prompt-lookup"
+        drafters.create("prompt_lookup", vocab_size=8)
+    with pytest.raises(RequestError, match="expected one of blend, context"):
+        drafters.create("zzz", vocab_size=8)
+    for name in ("none", "prompt-lookup", "recycling", "context"):
+        with pytest.raises(RequestError, match="has no setting 'levels'"):
+            drafters.create(name, vocab_size=8, levels="context")
+    assert drafters.create("context", vocab_size=8).name == "context"
+    assert drafters.create("prompt-lookup", vocab_size=8, longest=2, length=4).name == "prompt-lookup"
 
 
 @pytest.mark.parametrize("name", drafters.names())
@@ -56,7 +58,7 @@ def test_trees_are_well_formed(name: str, text: list[int], budget: int) -> None:
     assert set(tree.tokens) <= set(text)
 
 
-@pytest.mark.parametrize("name", drafters.names())
+@pytest.mark.parametrize("name", ["prompt-lookup", "pools", "suffix", "none"])
 @given(text=TEXTS, more=TEXTS, data=st.data())
 def test_rewound_drafts_as_if_the_rest_had_never_been(
     name: str, text: list[int], more: list[int], data: st.DataObject
@@ -71,6 +73,19 @@ def test_rewound_drafts_as_if_the_rest_had_never_been(
     drafter.commit(again, None)
     final = whole[:length] + again
     assert drafter.propose(final, 16) == begun(name, final).propose(final, 16)
+
+
+@given(text=TEXTS, more=st.lists(st.integers(4, 9), min_size=1, max_size=30), data=st.data())
+def test_a_rewound_blend_forgets_the_rest_of_the_text(text: list[int], more: list[int], data: st.DataObject) -> None:
+    """It keeps what it learned about its levels' worth, so its tree need not be that of a fresh one."""
+    length = data.draw(st.integers(1, len(text)))
+    drafter = begun("context", text)
+    drafter.commit(more, None)
+    drafter.rewind(length)
+    kept = text[:length]
+    pairs = set(zip(kept, kept[1:], strict=False))
+    for path in paths(drafter.propose(kept, 16)):
+        assert set(zip((kept[-1], *path), path, strict=False)) <= pairs
 
 
 @pytest.mark.parametrize("name", drafters.names())
@@ -100,18 +115,7 @@ def test_index_finds_all_earlier_occurrences_latest_first(text: list[int]) -> No
 def test_prompt_lookup_copies_what_followed_the_latest_longest_match() -> None:
     text = [7, 1, 2, 3, 4, 5, 9, 2, 3, 6, 8, 1, 2, 3]
     drafter = begun("prompt-lookup", text)
-    assert paths(drafter.propose(text, 16))[-1] == (
-        4,
-        5,
-        9,
-        2,
-        3,
-        6,
-        8,
-        1,
-        2,
-        3,
-    )  # after 1 2 3, not after 2 3
+    assert paths(drafter.propose(text, 16))[-1] == (4, 5, 9, 2, 3, 6, 8, 1, 2, 3)  # after 1 2 3, not after 2 3
     assert drafter.propose(text, 3).tokens == [4, 5, 9]
     drafter.commit([9, 2], None)
     assert drafter.propose([*text, 9, 2], 2).tokens == [3, 6]

@@ -50,6 +50,8 @@ class RandomDrafter:
     def rewind(self, length: int) -> None:
         del self.text[length:]
 
+    def finish(self) -> None: ...
+
 
 class Nothing(RandomDrafter):
     def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:

@@ -36,6 +36,8 @@ class Oracle:
 
     def rewind(self, length: int) -> None: ...
 
+    def finish(self) -> None: ...
+
 
 def session(path: Path, drafter: object = "none", policy: str = "fixed:8", **options: object) -> Session:
     return Session(Bundle.open(path), drafter, threads=1, policy=policy, **options)
@@ -99,8 +101,8 @@ def test_a_session_that_goes_on_writes_what_a_fresh_one_does(tiny_bundle: Bundle
 def test_no_layer_runs_twice(tiny_bundle: Bundles) -> None:
     result = session(tiny_bundle("int8", (1, 2)), "context").generate(PROMPT, max_tokens=40)
     stats = result.stats
-    nodes = stats.prompt_tokens + stats.rounds + stats.drafted
-    assert stats.layer_runs == 4 * nodes
+    assert stats.layer_runs == 4 * (stats.rounds + stats.drafted)
+    assert stats.layer_passes == 4 * stats.rounds
     assert stats.rows_moved <= stats.accepted  # only rows of accepted paths ever move
 
 

@@ -24,5 +24,7 @@ class Architecture:
     """Whether ``sliding_window`` is in force."""
     window_layers: bool = False
     """Whether the window only holds from layer ``max_window_layers`` on."""
+    window: int | None = None
+    """Where the config is silent about ``sliding_window``; a config that says null has none."""
     no_rope: bool = False
     """Whether the config may list layers without rotation."""

@@ -2,4 +2,4 @@
 
 from foredraft_exporter.models.architecture import Architecture
 
-MISTRAL = Architecture(model_type="mistral", class_name="MistralForCausalLM", windowed=True)
+MISTRAL = Architecture(model_type="mistral", class_name="MistralForCausalLM", windowed=True, window=4096)

@@ -65,7 +65,7 @@ def refuse_unsupported(config: Mapping[str, Any], architecture: Architecture, co
 
 def _refuse_window(config: Mapping[str, Any], architecture: Architecture, context: int) -> None:
     """A window at least as long as the context hides nothing, and is fine."""
-    window = config.get("sliding_window")
+    window = config.get("sliding_window", architecture.window)
     kinds = set(config.get("layer_types") or ())
     other = sorted(kinds - {"full_attention", "sliding_attention"})
     if other:

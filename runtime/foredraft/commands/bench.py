@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from foredraft.bench.comparison import Comparison
+
+TRACED = 6
+"""Categories whose first question's texts the report shows."""
 EXAMPLES = """
 Examples:
 
@@ -14,6 +23,7 @@ Examples:
   foredraft bench smollm2-135m.foredraft --questions prompts.jsonl --drafters none,context
   foredraft bench BUNDLE --questions spec_bench.jsonl --per-category 4 --threads 1 --repeats 3
   foredraft bench BUNDLE --questions prompts.jsonl --temperature 1.0 --seed 7 --json out.json
+  foredraft bench BUNDLE --questions prompts.jsonl --report out.html
 """
 
 
@@ -33,6 +43,7 @@ Examples:
 @click.option("--raw", is_flag=True, help="Give the prompts as they are, without the chat template.")
 @click.option("--show-text", is_flag=True, help="Print each answer as it is finished.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the figures here ('-': print them).")
+@click.option("--report", type=click.Path(path_type=Path), metavar="OUT.html", help="Write a page of plots and texts.")
 def bench(
     bundle: Path,
     questions: Path,
@@ -49,50 +60,101 @@ def bench(
     raw: bool,
     show_text: bool,
     json_path: Path | None,
+    report: Path | None,
 ) -> None:
     """Write the same answers with several drafters, question by question, and compare speed and tokens.
 
     Exits with 1 if any answer differs from plain decoding's. Speeds are decoding only; the prompt's own forward is
-    left out, for all drafters alike.
+    left out, for all drafters alike. Ctrl-C ends it early, with the figures of the questions finished so far.
     """
-    from rich.progress import Progress
-
     from foredraft import Bundle, SamplingParams, Session
+    from foredraft.bench.about import circumstances
     from foredraft.bench.compare import check_drafters, compare
+    from foredraft.bench.comparison import BASELINE
     from foredraft.bench.questions import read_questions
     from foredraft.bench.table import console, render
     from foredraft.drafters import names
     from foredraft.engines.onnxruntime import OnnxRuntimeEngine
+    from foredraft.errors import RequestError
 
     chosen = [name.strip() for name in drafters.split(",") if name.strip()]
     check_drafters(chosen, names())
+    for path in (json_path, report):
+        if path and not path.parent.is_dir():
+            raise RequestError(f"{path}: its folder does not exist")
     asked = read_questions(questions, per_category)
     sampling = SamplingParams(temperature=temperature, top_p=top_p, seed=seed)
     opened = Bundle.open(bundle)
     engine = OnnxRuntimeEngine(opened, threads, lowering)
+    growing = compare(
+        opened,
+        engine,
+        asked,
+        chosen,
+        max_tokens=max_tokens,
+        sampling=sampling,
+        repeats=repeats,
+        chat=not raw,
+        open_session=lambda name: Session(
+            opened, name, engine=engine, policy="fixed:0" if name == BASELINE else policy
+        ),
+        traced=TRACED if report else 0,
+    )
     screen = console(stderr=json_path == Path("-"))
-    title = f"{opened.manifest.model.name}, {engine.name}, {engine.threads} threads, {len(asked)} questions"
-    with Progress(console=screen, transient=True) as progress:
-        task = progress.add_task("writing", total=len(asked))
-        for comparison in compare(
-            opened,
-            engine,
-            asked,
-            chosen,
-            max_tokens=max_tokens,
-            sampling=sampling,
-            repeats=repeats,
-            chat=not raw,
-            open_session=lambda name: Session(opened, name, engine=engine, policy=policy),
-        ):
-            progress.advance(task)
-            if show_text:
-                run = comparison.runs["none"][-1]
-                progress.console.print(f"\n[bold]{run.question.prompt}[/bold]\n{run.result.text}", markup=True)
-    screen.print(render(comparison, title))
-    if json_path == Path("-"):
-        click.echo(json.dumps(comparison.to_json()))
-    elif json_path:
-        json_path.write_text(json.dumps(comparison.to_json(), indent=1) + "\n", encoding="utf-8")
+    comparison, interrupted = _finish(growing, screen, _print_answer(screen) if show_text else None)
+    title = f"{opened.manifest.model.name}, {engine.name}, {engine.threads} threads"
+    screen.print(render(comparison, f"{title}, {len(comparison.finished)} of {len(asked)} questions"))
+    about = {
+        "model": f"{opened.manifest.model.name}, {opened.manifest.precision}",
+        "engine": f"{engine.name}, {engine.threads} threads",
+        "settings": f"at most {max_tokens} tokens, temperature {temperature:g}, policy {policy}, repeats {repeats}",
+        **circumstances(),
+    }
+    _write(comparison, about, json_path, report)
+    if interrupted:
+        click.echo(f"interrupted after {len(comparison.finished)} of {len(asked)} questions", err=True)
+        raise SystemExit(130)
     if comparison.unequal:
         raise SystemExit(1)
+
+
+def _finish(
+    growing: Iterator[Comparison], screen: Console, show: Callable[[Comparison], None] | None
+) -> tuple[Comparison, bool]:
+    """Run to the end or to Ctrl-C; returns what is there then, and whether it was Ctrl-C."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    comparison = next(growing)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=screen, transient=True) as progress:
+        task = progress.add_task("questions", total=comparison.asked)
+        try:
+            for _ in growing:
+                progress.update(task, completed=len(comparison.finished))
+                if show:
+                    show(comparison)
+        except KeyboardInterrupt:
+            return comparison, True
+    return comparison, False
+
+
+def _print_answer(screen: Console) -> Callable[[Comparison], None]:
+    def show(comparison: Comparison) -> None:
+        run = comparison.finished[-1][comparison.drafters[0]]
+        screen.print(f"\n{run.question.prompt}", style="bold", markup=False)
+        screen.print(run.result.text, markup=False)
+
+    return show
+
+
+def _write(comparison: Comparison, about: dict[str, str], json_path: Path | None, report: Path | None) -> None:
+    figures = {"about": about, **comparison.to_json()}
+    if json_path == Path("-"):
+        click.echo(json.dumps(figures))
+    elif json_path:
+        json_path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if report:
+        from foredraft.bench.report import write_report
+
+        write_report(report, comparison, about)
+        click.echo(f"wrote {report}", err=True)

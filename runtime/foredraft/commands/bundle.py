@@ -15,7 +15,7 @@ Examples:
 """
 
 
-@click.group(short_help="Add a token database or an adapter to a bundle.")
+@click.group(short_help="Add a token database or an adapter to a bundle.", epilog=EPILOG)
 def bundle() -> None:
     """Change what is in a bundle."""
 
@@ -23,9 +23,7 @@ def bundle() -> None:
 @bundle.command(short_help="Add a token database or an adapter.", epilog=EPILOG)
 @click.argument("folder", metavar="BUNDLE", type=click.Path(path_type=Path))
 @click.option("--database", type=click.Path(path_type=Path), metavar="FILE.fdb", help="A token database.")
-@click.option(
-    "--adapter", type=click.Path(path_type=Path), metavar="FILE.safetensors", help="An exit's adapter."
-)
+@click.option("--adapter", type=click.Path(path_type=Path), metavar="FILE.safetensors", help="An exit's adapter.")
 @click.option("--name", help="Its name in the bundle [default: the file's].")
 def add(folder: Path, database: Path | None, adapter: Path | None, name: str | None) -> None:
     """Add a token database or an adapter to BUNDLE. The manifest changes, so the bundle must be signed again."""

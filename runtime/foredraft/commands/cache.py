@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import click
 
+EPILOG = """
+Examples:
 
-@click.group(short_help="Show or clear what is kept between runs.")
+\b
+  foredraft cache list
+  foredraft cache clear curves
+"""
+
+
+@click.group(short_help="Show or clear what is kept between runs.", epilog=EPILOG)
 def cache() -> None:
     """Show or clear what is kept between runs: pulled bundles, downloads, checked hashes, timing curves.
 
@@ -29,7 +37,8 @@ def list_() -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def clear(kinds: tuple[str, ...], yes: bool) -> None:
     """Forget the KINDS named (see list), or everything. Pulled bundles must then be pulled again."""
-    from foredraft.cache import cache_folder, clear as run
+    from foredraft.cache import cache_folder
+    from foredraft.cache import clear as run
     from foredraft.commands.progress import size_text
 
     what = ", ".join(kinds) or "everything"

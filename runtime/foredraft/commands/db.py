@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,7 @@ Examples:
 """
 
 
-class _Size(click.ParamType):
+class _Size(click.ParamType[int]):
     """A number of bytes with an optional unit: 500MB, 2GiB."""
 
     name = "size"
@@ -92,12 +93,12 @@ def build(
 @click.option("--kind", type=click.Choice(("corpus", "model")), default="corpus", show_default=True)
 def count(out: Path, files: tuple[Path, ...], tokenizer: Path | None, kind: str) -> None:
     """Count the n-grams of FILES into OUT. `db merge` makes a database of such counts, also of many machines'."""
-    from foredraft.hierarchy.build import KIND_ORDERS, count_documents, spool_beside, write_counts
+    from foredraft.hierarchy.shards import count_files
 
-    identity, documents = _documents(files, tokenizer)
-    with spool_beside(out) as spool, _progress() as progress:
-        counted = count_documents(documents, identity, KIND_ORDERS[kind], spool, progress)
-        write_counts(out, counted, identity, spool)
+    if not files or tokenizer is None:
+        raise click.UsageError("give FILES and --tokenizer BUNDLE")
+    with _progress() as progress:
+        counted = count_files(out, files, tokenizer, kind, progress)
     click.echo(f"{out}: {counted.tokens:,} tokens of {counted.documents:,} documents", err=True)
 
 
@@ -190,12 +191,16 @@ def _progress() -> Iterator[Progress]:
     from rich.progress import Progress as Bar
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} tokens, {task.speed:,.0f}/s"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} tokens{task.fields[rate]}"), TimeElapsedColumn())
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        # rich knows no speed before the second update.
-        bar.update(task, completed=0)
-        yield lambda tokens: bar.advance(task, tokens)
+        task, started = bar.add_task("", total=None, rate=""), time.monotonic()
+
+        def show(tokens: int) -> None:
+            bar.advance(task, tokens)
+            rate = bar.tasks[0].completed / max(time.monotonic() - started, 1e-3)
+            bar.update(task, rate=f", {rate:,.0f} a second")
+
+        yield show
 
 
 def _report(out: Path) -> None:

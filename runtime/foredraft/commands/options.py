@@ -40,8 +40,13 @@ _ENGINE = (
     click.option(
         "--drafter",
         metavar="NAME",
-        help=f"Where drafts come from: {', '.join(drafters.names())} [default: context].",
+        help=f"Where drafts come from: {', '.join(drafters.names())} [default: {drafters.DEFAULT}].",
     ),
+    click.option(
+        "--db", "databases", type=click.Path(path_type=Path), multiple=True, metavar="FILE", help="A token database."
+    ),
+    click.option("--levels", metavar="NAMES", help="Levels to draft from, in order: context,model,corpus,recycled."),
+    click.option("--learn", type=click.Path(path_type=Path), metavar="FILE", help="Append answers here, and learn."),
     click.option("--no-draft", is_flag=True, help="Plain decoding; the text is the same."),
     click.option("--policy", metavar="NAME", help="auto, fixed:N (N nodes), or a scheme's name [default: auto]."),
     click.option("--threads", type=click.IntRange(1), help="Threads of the engine [default: all cores]."),
@@ -68,6 +73,9 @@ class EngineOptions:
     """How to open a session; None leaves the choice to it."""
 
     drafter: str | None
+    databases: tuple[Path, ...]
+    levels: str | None
+    learn: Path | None
     no_draft: bool
     policy: str | None
     threads: int | None
@@ -82,8 +90,9 @@ class EngineOptions:
 
     def session_arguments(self) -> dict[str, Any]:
         """What was asked for, as keyword arguments of ``Session``."""
-        given = {"policy": self.policy, "threads": self.threads, "context": self.context}
-        settings = {name: value for name, value in given.items() if value is not None}
+        names = ("databases", "levels", "learn", "policy", "threads", "context")
+        given = {name: getattr(self, name) for name in names}
+        settings = {name: value for name, value in given.items() if value not in (None, ())}
         return {"drafter": self.drafter_name, "lowering": self.lowering, **settings}
 
     @property
@@ -92,9 +101,11 @@ class EngineOptions:
         off = self.no_draft or self.drafter == "none"
         if self.no_draft and self.drafter not in (None, "none"):
             raise click.UsageError(f"--no-draft and --drafter {self.drafter} contradict each other")
-        if off and self.policy is not None:
-            raise click.UsageError("--policy needs a drafter, and drafting is off")
-        return "none" if off else self.drafter or "context"
+        for name in ("policy", "databases", "levels", "learn"):
+            if off and getattr(self, name):
+                option = "db" if name == "databases" else name
+                raise click.UsageError(f"--{option} needs a drafter, and drafting is off")
+        return "none" if off else self.drafter or drafters.DEFAULT
 
 
 @dataclass(frozen=True, slots=True)

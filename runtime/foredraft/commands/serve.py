@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -81,12 +82,9 @@ def serve(
     /metrics. Drafting changes the speed and never the text.
     """
     session = engine.session_arguments()  # contradictions are found before anything is loaded
-    try:
-        from foredraft.server.main import run
-    except ImportError as error:
-        if error.name not in _NEEDED:
-            raise
-        raise click.ClickException(f"serve: {error}; install it with: pip install 'foredraft[serve]'") from error
+    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+        raise click.ClickException(f"serve needs {', '.join(missing)}: pip install 'foredraft[serve]'")
+    from foredraft.server.main import run
     from foredraft.server.settings import Settings
 
     settings = Settings(

@@ -19,9 +19,7 @@ Examples:
 
 @click.command(short_help="Sign a bundle with a private key.", epilog=EPILOG)
 @click.argument("bundle", type=click.Path(path_type=Path))
-@click.option(
-    "--key", required=True, type=click.Path(path_type=Path), metavar="PRIVATE.pem", help="An elliptic key."
-)
+@click.option("--key", required=True, type=click.Path(path_type=Path), metavar="PRIVATE.pem", help="An elliptic key.")
 @click.option("--password", envvar="FOREDRAFT_KEY_PASSWORD", help="The key's password [or $FOREDRAFT_KEY_PASSWORD].")
 def sign(bundle: Path, key: Path, password: str | None) -> None:
     """Sign the manifest and with it every file, in the format of OpenSSF model-signing (model.sig).

@@ -42,3 +42,7 @@ class Drafter(Protocol):
     def rewind(self, length: int) -> None:
         """The text was cut back to its first ``length`` tokens: forget everything learned from beyond."""
         ...
+
+    def finish(self) -> None:
+        """The sequence is complete: what is worth keeping from it may be kept."""
+        ...

@@ -21,12 +21,13 @@ from foredraft.hierarchy.log import LearnLog
 from foredraft.hierarchy.mixture import Mixture, View, lengthened
 from foredraft.tree import TIP, Tree
 
-
 PATIENCE = 0.6
 """A node's children are looked up once this share of its own path probability is the best that is left. Below 1 the
 order is not strictly best first, but leaves cost no lookup: a quarter less time, and no fewer tokens accepted."""
 REACH = 0.04
 """A tree of N nodes seldom takes one whose path probability is below this over N: what lies below is not looked at."""
+LEAST = 0.008
+"""Path probabilities below this are not believed until they are observed: hopeless paths come true more often."""
 _EXPAND = -1
 
 
@@ -86,15 +87,16 @@ class Blend:
         self._learn, self._log = learn and "model" in self.level_names, log
         self._prompt_length = 0
         self._root: _Node | None = None
-        self._drafted: list[_Node] = []
-        self._paths = Calibration()
+        self._drafted: list[tuple[_Node, float]] = []
+        self._tentative: list[_Node] = []
+        self._paths = Calibration(LEAST)
 
     def begin(self, prompt: Sequence[int]) -> None:
         """Finish the sequence before and start one whose committed text is ``prompt``."""
         self.finish()
         self._context.begin(self._known(prompt))
         self._prompt_length = len(prompt)
-        self._root = None
+        self._forget_tree()
 
     def finish(self) -> None:
         """Learn from the output written so far, if learning is on. ``begin`` does it; call it at the end, too."""
@@ -108,13 +110,13 @@ class Blend:
     def reset(self) -> None:
         """Forget all that was learned from any sequence: benchmarks call it between runs."""
         self._mixture.reset()
-        self._paths = Calibration()
+        self._paths = Calibration(LEAST)
         self._model.reset()
         if self._recycled is not None:
             self._recycled.reset()
         self._context.begin([])
         self._prompt_length = 0
-        self._root = None
+        self._forget_tree()
 
     def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
         """A tree of at most ``budget`` nodes, likeliest first, whose path probabilities are at least ``minimum``.
@@ -128,9 +130,7 @@ class Blend:
         mixture, path_rate = self._mixture, self._paths
         calibrated, level_of, level_index = mixture.calibration, mixture.level_of, self._level_index
         reach = REACH / budget
-        root = self._tip()
-        root.children = {}
-        drafted: list[_Node] = []
+        root = self._root_of(context)
         # (-estimate of the path, serial number, rank among its siblings or _EXPAND, parent)
         heap: list[tuple[float, int, int, _Node]] = [(-1.0, 0, _EXPAND, root)]
         serial = 0
@@ -147,7 +147,7 @@ class Blend:
                 index = tree.add(token, parent.index, path, level_index[level_of(view, token)])
                 node = _Node(lengthened(parent.recent, token), view.tops, -negative, index, parent)
                 parent.children[token] = node
-                drafted.append(node)
+                self._drafted.append((node, -negative))
                 if index + 1 == budget:
                     break
                 serial += 1
@@ -156,7 +156,6 @@ class Blend:
             if rank < len(view.ranked):
                 serial += 1
                 heappush(heap, (-parent.path * calibrated(1.0 - view.ranked[rank][1]), serial, rank, parent))
-        self._drafted = drafted
         return tree
 
     def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
@@ -176,27 +175,31 @@ class Blend:
             path.append(node)
         self._learn_paths(path)
         self._context.append(committed)
-        self._root = None
-        self._drafted = []
+        self._forget_tree()
 
     def _learn_paths(self, path: list[_Node]) -> None:
         """Learn what became of every drafted node; ``path`` are the nodes that were committed, the tip first.
 
-        Whether a node below the last committed one would have been accepted is not known.
+        Whether a node below the last committed one, or below a tentative path that was not committed, would have been
+        accepted is not known.
         """
-        learn, last = self._paths.learn, path[-1]
-        undecided = {id(last)}
-        for node in self._drafted:
+        learn = self._paths.learn
+        undecided = {id(path[-1])}.union(id(root) for root in self._tentative if root not in path)
+        for node, estimate in self._drafted:
             if id(node.parent) in undecided:
                 undecided.add(id(node))
             else:
-                learn(node.path, node.depth < len(path) and path[node.depth] is node)
+                learn(estimate, node.depth < len(path) and path[node.depth] is node)
 
     def rewind(self, length: int) -> None:
         """Cut the committed text back to ``length`` tokens. Confidences keep what they learned."""
         self._context.rewind(length)
         self._prompt_length = min(self._prompt_length, length)
+        self._forget_tree()
+
+    def _forget_tree(self) -> None:
         self._root = None
+        self._drafted, self._tentative = [], []
 
     def _tip(self) -> _Node:
         """The node of the last committed token, looked up afresh after each commit."""
@@ -204,6 +207,20 @@ class Blend:
             recent = tuple(self._context.text[-LONGEST:])
             self._root = _Node(recent, None, 1.0, TIP, None)
         return self._root
+
+    def _root_of(self, context: Sequence[int]) -> _Node:
+        """The node of the context's last token, which may lie beyond the committed text, on a tentative path."""
+        node = self._tip()
+        for token in self._known(context[len(self._context.text) :]):
+            following = node.children.get(token)
+            if following is None:
+                following = node.children[token] = _Node(lengthened(node.recent, token), None, 1.0, TIP, node)
+            node = following
+        if node is not self._root:
+            # What hangs here is a tree of its own: estimates and indices count from this node.
+            node.path, node.index = 1.0, TIP
+            self._tentative.append(node)
+        return node
 
     def _known(self, tokens: Sequence[int]) -> list[int]:
         """Token ids as plain integers; ids outside the vocabulary become 0, which nothing is predicted from."""

@@ -29,3 +29,6 @@ class NoDrafter:
 
     def rewind(self, length: int) -> None:
         """Nothing to forget."""
+
+    def finish(self) -> None:
+        """Nothing is kept."""

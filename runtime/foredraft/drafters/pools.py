@@ -56,14 +56,15 @@ class Pools:
         self._text, self._pool, self._pooled = [], {}, 1
         self.commit(prompt, None)
 
-    def propose(self, context: Sequence[int], budget: int) -> Tree:
+    def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
         """The continuations of the longest key of the first level, then of shorter keys, then of the next level."""
         tree, children = Tree(), dict[tuple[int, int], int]()
+        tail = self._known(context[-LONGEST:])
         for level, file in enumerate(self._files):
             for key in KEYS:
-                if key > len(self._text):
+                if key > len(tail):
                     continue
-                found = self._own(key) if file is None else self._stored(file, key)
+                found = self._own(tail[-key:]) if file is None else self._stored(file, key, tail)
                 for continuation in found:
                     parent, probability = TIP, 1.0
                     for token in continuation:
@@ -72,13 +73,15 @@ class Pools:
                         if node is None:
                             if len(tree) >= budget:
                                 return tree
+                            if probability < minimum:
+                                break
                             node = children[parent, token] = tree.add(token, parent, probability, level)
                         parent = node
         return tree
 
     def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
         """Pool the continuations that are complete now."""
-        self._text.extend(token if 0 <= token < self._vocab_size else 0 for token in map(int, tokens))
+        self._text.extend(self._known(tokens))
         text = self._text
         complete = max(self._pooled, len(text) - LENGTH + 1)
         for start in range(self._pooled, complete):
@@ -97,12 +100,17 @@ class Pools:
         if length < len(self._text):
             self.begin(self._text[:length])
 
-    def _own(self, key: int) -> Iterator[tuple[int, ...]]:
-        return reversed(self._pool.get(tuple(self._text[-key:]), {}))
+    def finish(self) -> None:
+        """Nothing is kept."""
 
-    def _stored(self, file: Level, key: int) -> Iterator[tuple[int, ...]]:
+    def _known(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        return tuple(token if 0 <= token < self._vocab_size else 0 for token in map(int, tokens))
+
+    def _own(self, key: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        return reversed(self._pool.get(key, {}))
+
+    def _stored(self, file: Level, key: int, recent: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         """A database's next tokens after the last ``key`` tokens, each followed up greedily."""
-        recent = tuple(self._text[-LONGEST:])
         entry = file.lookup(ORDERS.index(key), order_hashes(recent, self._words)[ORDERS.index(key)])
         for first in entry.tokens[:PER_KEY] if entry is not None else ():
             path, tail = [first], lengthened(recent, first)

@@ -53,3 +53,6 @@ class PromptLookup:
     def rewind(self, length: int) -> None:
         """The text is cut back."""
         self._index.truncate(length)
+
+    def finish(self) -> None:
+        """Nothing is kept."""

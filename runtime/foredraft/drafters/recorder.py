@@ -28,9 +28,9 @@ class Recorder:
         self._last = int(prompt[-1]) if len(prompt) else None
         self._inner.begin(prompt)
 
-    def propose(self, context: Sequence[int], budget: int) -> Tree:
+    def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
         """The inner drafter's tree."""
-        return self._inner.propose(context, budget)
+        return self._inner.propose(context, budget, minimum)
 
     def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
         """Record the rows of ``logits`` [len(tokens), vocab], each under the token before."""
@@ -44,3 +44,7 @@ class Recorder:
         """The text is cut back; what was recorded stays. The token before the next is not known, so not recorded."""
         self._last = None
         self._inner.rewind(length)
+
+    def finish(self) -> None:
+        """The inner drafter may keep what it wants."""
+        self._inner.finish()

@@ -1,4 +1,4 @@
-"""Drafter `recycling`, a baseline: Token Recycling (arXiv 2408.08696), a tree over the model's own latest top-8 lists."""
+"""Drafter `recycling`, a baseline: Token Recycling (arXiv 2408.08696), a tree over the model's own latest logits."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Recycling:
         """Forget the matrix."""
         self._recycled.reset()
 
-    def propose(self, context: Sequence[int], budget: int) -> Tree:
+    def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
         """The likeliest nodes by rank."""
         tree = Tree()
         heap: list[tuple[float, int, int, int]] = []
-        token, parent, path, serial = (self._text[-1] if self._text else -1), TIP, 1.0, 0
+        token, parent, path, serial = (int(context[-1]) if len(context) else -1), TIP, 1.0, 0
         while len(tree) < budget:
             for following, chance in zip(self._recycled.lookup(token), RANK_CHANCES, strict=False):
                 serial += 1
@@ -49,6 +49,8 @@ class Recycling:
                 break
             negative, _, token, above = heappop(heap)
             path = -negative
+            if path < minimum:
+                break
             parent = tree.add(token, above, path)
         return tree
 
@@ -62,3 +64,6 @@ class Recycling:
     def rewind(self, length: int) -> None:
         """The text is cut back; the matrix is about tokens, not about this text, and stays."""
         del self._text[length:]
+
+    def finish(self) -> None:
+        """Nothing is kept."""

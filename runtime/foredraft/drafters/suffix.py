@@ -6,6 +6,7 @@ frequencies as probabilities, and the level whose tree promises the most tokens 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
@@ -43,17 +44,17 @@ class Suffix:
         self._context = ContextLevel(self._words)
         files = {"model": model, "corpus": corpus}
         self._levels: list[Level] = [
-            CorpusLevel(file) if (file := files.get(name)) is not None else self._context
-            for name in self.level_names
+            CorpusLevel(file) if (file := files.get(name)) is not None else self._context for name in self.level_names
         ]
 
     def begin(self, prompt: Sequence[int]) -> None:
         """Start a new text."""
         self._context.begin(self._known(prompt))
 
-    def propose(self, context: Sequence[int], budget: int) -> Tree:
+    def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
         """The tree of the level that promises the most tokens."""
-        trees = [self._grown(level, index, budget) for index, level in enumerate(self._levels)]
+        recent = tuple(self._known(context[-LONGEST:]))
+        trees = [self._grown(level, index, recent, budget, minimum) for index, level in enumerate(self._levels)]
         return max(trees, key=lambda tree: sum(tree.probabilities))
 
     def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
@@ -64,35 +65,36 @@ class Suffix:
         """The text is cut back."""
         self._context.rewind(length)
 
+    def finish(self) -> None:
+        """Nothing is kept."""
+
     def _known(self, tokens: Sequence[int]) -> list[int]:
         return [token if 0 <= token < self._vocab_size else 0 for token in map(int, tokens)]
 
-    def _grown(self, level: Level, index: int, budget: int) -> Tree:
+    def _grown(self, level: Level, index: int, recent: tuple[int, ...], budget: int, minimum: float) -> Tree:
         """One level's trie below the longest match: a node's context must hold the match and the path below it."""
         tree = Tree()
-        recent = tuple(self._context.text[-LONGEST:])
         hashes = order_hashes(recent, self._words)
-        matched = next(
-            (o for o in reversed(range(min(level.orders, len(hashes)))) if level.lookup(o, hashes[o])), None
-        )
+        matched = next((o for o in reversed(range(min(level.orders, len(hashes)))) if level.lookup(o, hashes[o])), None)
         if matched is None:
             return tree
-        # (-path probability, serial, token, parent, context of the parent, its order)
+        # (-path probability, serial, token, parent, context of the parent, how long a match that context must be)
         heap: list[tuple[float, int, int, int, tuple[int, ...], int]] = []
-        parent, path, order, serial = TIP, 1.0, matched, 0
+        parent, path, length, serial = TIP, 1.0, ORDERS[matched], 0
         while len(tree) < budget:
-            hashes = order_hashes(recent, self._words)
-            entry = level.lookup(order, hashes[order]) if order < len(hashes) else None
-            for token, count in zip(entry.tokens, entry.counts, strict=True) if entry is not None else ():
-                serial += 1
-                share = min(_CERTAIN, count / entry.total) if entry is not None else 0.0
-                heappush(heap, (-path * share, serial, token, parent, recent, order))
+            order = min(bisect_right(ORDERS, length), level.orders) - 1
+            entry = level.lookup(order, order_hashes(recent, self._words)[order])
+            if entry is not None:
+                for token, count in zip(entry.tokens, entry.counts, strict=True):
+                    serial += 1
+                    share = min(_CERTAIN, count / entry.total)
+                    heappush(heap, (-path * share, serial, token, parent, recent, length))
             if not heap:
                 break
-            negative, _, token, above, context, order = heappop(heap)
+            negative, _, token, above, context, length = heappop(heap)
+            if -negative < minimum:
+                break
             parent, path = tree.add(token, above, -negative, index), -negative
             recent = lengthened(context, token)
-            # The orders have gaps (5, 7): the longest that does not reach further back than the match.
-            reach = ORDERS[order] + 1
-            order = min(level.orders - 1, order + 1 if order + 1 < len(ORDERS) and ORDERS[order + 1] <= reach else order)
+            length = min(length + 1, len(recent))
         return tree

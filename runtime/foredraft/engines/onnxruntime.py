@@ -23,8 +23,11 @@ from foredraft.manifest import ModelInfo
 from foredraft.tensor_file import arrays
 
 LOWERINGS = ("kernels", "portable")
+_MOST_BINDINGS = 48
+"""Batch sizes of segments that stay bound. Each takes some 20 KiB, and prompts come in every size up to WINDOW."""
 _KEY_BLOCK = 16
 """Slots per interleaved block of keys in the kernels' layout."""
+_DRAFT_IDS = "draft_head.ids"
 
 
 class OnnxRuntimeEngine:
@@ -46,6 +49,10 @@ class OnnxRuntimeEngine:
             for path, segment in zip(graphs.segments, bundle.manifest.segments, strict=True)
         ]
         self.head = self._open(bundle, graphs.head, weights.of_head())
+        drafting = f"graphs/{self.lowering}-draft-head.onnx"
+        has_draft_head = drafting in bundle.manifest.files
+        self.draft_head = self._open(bundle, drafting, weights.of_draft_head()) if has_draft_head else self.head
+        self.draft_ids = weights.draft_ids() if has_draft_head else np.arange(self.vocab_size, dtype=np.int32)
 
     def open_sequence(self, slots: int) -> OnnxRuntimeSequence:
         """A fresh cache of at least ``slots`` rows; its pages are only taken from the system when written."""
@@ -55,7 +62,7 @@ class OnnxRuntimeEngine:
         options = ort.SessionOptions()
         options.intra_op_num_threads = self.threads
         options.inter_op_num_threads = 1
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # its errors arrive as exceptions
         if self.lowering == "kernels":
             options.register_custom_ops_library(str(library.library_path()))
         # The mapping itself, not a copy of it; the folder is only there for ONNX Runtime's own path check.
@@ -93,7 +100,9 @@ class OnnxRuntimeSequence:
         self._picked = lazy_zeros((WINDOW, model.hidden_size))
         self._logits = lazy_zeros((WINDOW, model.vocab_size))
         self._bindings: dict[tuple[int, int], ort.IOBinding] = {}
+        self._draft_logits = lazy_zeros((WINDOW, len(engine.draft_ids)))
         self._head_bindings: dict[int, ort.IOBinding] = {}
+        self._draft_bindings: dict[int, ort.IOBinding] = {}
 
     def run(self, segment: int, batch: Batch) -> None:
         size, inputs = len(batch), self._inputs
@@ -113,13 +122,30 @@ class OnnxRuntimeSequence:
     def logits(self, rows: Int32) -> Float32:
         count = len(rows)
         self._picked[:count] = self._outputs["readout"][rows]
-        binding = self._head_bindings.get(count) or self._bind_head(count)
+        binding = self._head_bindings.get(count) or self._bind_head(count, self._engine.head, self._logits)
+        self._head_bindings[count] = binding
         self._execute(self._engine.head, binding, "head")
         return self._logits[:count]
+
+    def draft_logits(self, rows: Int32) -> tuple[Float32, Int32]:
+        """As ``logits``, over the draft vocabulary: ``(logits [len(rows), N], ids [N])``, ids ascending.
+
+        Only for an exit's guesses. A bundle without a draft head gives the whole head's logits.
+        """
+        count, head = len(rows), self._engine.draft_head
+        self._picked[:count] = self._outputs["readout"][rows]
+        binding = self._draft_bindings.get(count) or self._bind_head(count, head, self._draft_logits)
+        self._draft_bindings[count] = binding
+        self._execute(head, binding, "draft head")
+        return self._draft_logits[:count], self._engine.draft_ids
 
     def readout(self, rows: Int32) -> Float32:
         """The exit's normed state for rows of the last batch -> a copy, [len(rows), hidden_size]."""
         return self._outputs["readout"][rows]
+
+    def hidden(self, segment: int, slots: Int32) -> Float32:
+        """What ``segment`` (not the last) left at these slots for the next one -> a copy, [len(slots), hidden_size]."""
+        return self._hidden[segment][slots]
 
     def move(self, source: Int32, target: Int32) -> None:
         self._cache.move(source, target)
@@ -153,14 +179,15 @@ class OnnxRuntimeSequence:
         for value in session.get_outputs():
             if value.name in self._outputs:
                 _bind_output(binding, value.name, self._outputs[value.name][:size])
+        if len(self._bindings) >= _MOST_BINDINGS:
+            del self._bindings[next(iter(self._bindings))]  # the oldest; the sizes of rounds soon have theirs again
         self._bindings[segment, size] = binding
         return binding
 
-    def _bind_head(self, count: int) -> ort.IOBinding:
-        binding = self._engine.head.io_binding()
+    def _bind_head(self, count: int, head: ort.InferenceSession, logits: Float32) -> ort.IOBinding:
+        binding = head.io_binding()
         _bind_input(binding, "readout", self._picked[:count])
-        _bind_output(binding, "logits", self._logits[:count])
-        self._head_bindings[count] = binding
+        _bind_output(binding, "logits", logits[:count])
         return binding
 
 
@@ -206,13 +233,20 @@ class _Weights:
         self._embedding = "embed" if any(_belongs(name, "embed") for name in tensors) else "head"
 
     def of_segment(self, first: int, last: int) -> dict[str, ort.OrtValue]:
-        owners = [f"layers.{layer}" for layer in range(first, last)] + ["norm", "rope"]
+        owners = [f"layers.{layer}" for layer in range(first, last)] + ["norm", "rope", f"exits.{last}"]
         if first == 0:
             owners.append(self._embedding)
         return self._belonging(owners)
 
     def of_head(self) -> dict[str, ort.OrtValue]:
         return self._belonging(["head"])
+
+    def of_draft_head(self) -> dict[str, ort.OrtValue]:
+        return {name: value for name, value in self._belonging(["draft_head"]).items() if name != _DRAFT_IDS}
+
+    def draft_ids(self) -> Int32:
+        """int32 [N], ascending: the tokens that the draft head's rows stand for."""
+        return np.array(self._values[_DRAFT_IDS].numpy(), np.int32)  # a copy, which may outlive the mapping
 
     def _belonging(self, owners: list[str]) -> dict[str, ort.OrtValue]:
         return {n: v for n, v in self._values.items() if any(_belongs(n, owner) for owner in owners)}
@@ -226,13 +260,13 @@ def choose_lowering(bundle: Bundle, asked: str) -> str:
     """``auto``: the kernels if they were built for this machine, else the portable form."""
     reason = library.unavailable_reason()
     if asked == "auto":
-        asked = "portable" if reason else "kernels"
+        asked = "portable" if reason or "kernels" not in bundle.manifest.graphs else "kernels"
     if asked not in LOWERINGS:
         raise EngineError(f"lowering {asked!r}: expected auto, {' or '.join(LOWERINGS)}")
     if asked == "kernels" and reason:
         raise EngineError(f"lowering 'kernels': {reason}; use --lowering portable, or reinstall with a C++ compiler")
     if asked not in bundle.manifest.graphs:
-        raise EngineError(f"{bundle.path}: has no {asked} graphs; export it again")
+        raise EngineError(f"{bundle.path}: has no {asked} graphs, only {', '.join(bundle.manifest.graphs)}")
     return asked
 
 

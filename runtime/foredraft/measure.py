@@ -1,0 +1,101 @@
+"""What forwards cost on this machine: measured when a bundle is first used with it, and then remembered."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from foredraft.bundle import Bundle
+from foredraft.chain import Chain
+from foredraft.costs import CostCurve, cached_curve
+from foredraft.engines.base import WINDOW, Engine, Int32
+
+CONTEXT = 128
+"""Tokens of text under the forwards that are measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardCosts:
+    """Seconds by number of nodes: through the ``whole`` model with its head; per exit, ``until`` it with the head that
+    reads it, and the ``rest`` of the model from there."""
+
+    whole: CostCurve
+    until: tuple[CostCurve, ...] = ()
+    rest: tuple[CostCurve, ...] = ()
+
+
+def measured_costs(bundle: Bundle, engine: Engine) -> ForwardCosts:
+    """The costs from the user's cache folder, or measured now, which takes about a second."""
+    rig, key, exits = _Rig(bundle, engine), _key(bundle, engine), range(len(bundle.manifest.exits))
+    return ForwardCosts(
+        whole=cached_curve(f"{key}|whole", lambda nodes: rig.seconds(nodes, 0, rig.verify)),
+        until=tuple(
+            cached_curve(f"{key}|until {exit_}", lambda nodes, stage=exit_ + 1: rig.seconds(nodes, 0, rig.to(stage)))
+            for exit_ in exits
+        ),
+        rest=tuple(
+            cached_curve(f"{key}|from {exit_}", lambda nodes, stage=exit_ + 1: rig.seconds(nodes, stage, rig.verify))
+            for exit_ in exits
+        ),
+    )
+
+
+class _Rig:
+    """A scratch sequence on the engine, made when something must really be measured."""
+
+    def __init__(self, bundle: Bundle, engine: Engine) -> None:
+        self._bundle, self._engine = bundle, engine
+        self._chain: Chain | None = None
+
+    def seconds(self, nodes: int, stage: int, run: Callable[[Int32], None]) -> float:
+        """The time of ``run`` on a bush of ``nodes`` nodes that have been through ``stage`` segments."""
+        chain = self._opened()
+        tip = chain.arena.used
+        slots = chain.arena.extend([1] * nodes, [tip - 1, *[tip] * (nodes - 1)])
+        if stage:
+            chain.advance(slots, stage)
+        started = time.perf_counter()
+        run(slots)
+        taken = time.perf_counter() - started
+        chain.arena.drop_window()
+        return taken
+
+    def verify(self, slots: Int32) -> None:
+        self._opened().verify(slots).argmax(axis=1)
+
+    def to(self, stage: int) -> Callable[[Int32], None]:
+        def run(slots: Int32) -> None:
+            self._opened().advance(slots, stage)
+            self._opened().exit_logits(np.arange(len(slots), dtype=np.int32)).argmax(axis=1)
+
+        return run
+
+    def _opened(self) -> Chain:
+        if self._chain is None:
+            manifest = self._bundle.manifest
+            context = min(CONTEXT, manifest.model.context // 2)
+            layers = [segment.last - segment.first for segment in manifest.segments]
+            self._chain = Chain(self._engine.open_sequence(context + WINDOW), layers)
+            self._chain.prefill([1] * context)
+        return self._chain
+
+
+def _key(bundle: Bundle, engine: Engine) -> str:
+    digest = hashlib.sha256(bundle.manifest.to_bytes()).hexdigest()
+    return f"{digest}|{engine.name}|{engine.threads}|{platform.machine()}|{_processor()}"
+
+
+def _processor() -> str:
+    """The processor's model name, where the system says it."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return platform.processor()
+    names = [line for line in text.splitlines() if line.startswith("model name")]
+    return names[0].partition(":")[2].strip() if names else platform.processor()
