@@ -89,11 +89,12 @@ class Graph:
     def linear(self, x: ir.Value, name: str, n: int, k: int, bits: int) -> Any:
         return self.op("BlockLinear", x, *self.weight(name, n, k, bits, bits == 4), bits=bits, N=n, K=k)
 
-    def session(self, output: ir.Value, threads: int) -> onnxruntime.InferenceSession:
-        output.type = ir.TensorType(ir.DataType.FLOAT)
+    def session(self, outputs: list[ir.Value], threads: int) -> onnxruntime.InferenceSession:
+        for output in outputs:
+            output.type = ir.TensorType(ir.DataType.FLOAT)
         graph = ir.Graph(
             self.inputs,
-            [output],
+            outputs,
             nodes=self.nodes,
             initializers=self.initializers,
             opset_imports={"": 20, DOMAIN: 1},
@@ -145,7 +146,7 @@ def whole_model(m: Model, threads: int) -> onnxruntime.InferenceSession:
         wide = g.op("SwiGLU", g.linear(h, f"{layer}.gate_up", *width["gate_up"], 4))
         down = g.linear(wide, f"{layer}.down", *width["down"], 4)
         h, x = g.op("AddRMSNorm", x, down, norm_weight(f"{layer}.next_norm"), outputs=2, epsilon=1e-5)
-    return g.session(g.op("BlockLinear", h, *table, **packed), threads)
+    return g.session([g.op("BlockLinear", h, *table, **packed)], threads)
 
 
 def batch_shapes(t: int | str) -> dict[str, tuple[int | str, ...]]:
@@ -189,7 +190,8 @@ def bound(
     binding = session.io_binding()
     for name, array in inputs.items():
         binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-    binding.bind_output(session.get_outputs()[0].name, "cpu", 0, output.dtype, output.shape, output.ctypes.data)
+    for made in session.get_outputs():  # all into one array, as the layers of a model share their buffers
+        binding.bind_output(made.name, "cpu", 0, output.dtype, output.shape, output.ctypes.data)
 
     def run(keep: object = (inputs, output)) -> object:
         session.run_with_iobinding(binding)
@@ -231,8 +233,7 @@ def report_linears(m: Model, args: argparse.Namespace) -> None:
             copies = max(1, (96 << 20) // (n * k * bits // 8))  # more than a cache holds
             g = Graph()
             x = g.input("x", "FLOAT", "T", k)
-            sums = [g.linear(x, f"{name}.{i}", n, k, bits) for i in range(copies)]
-            session = g.session(sums[-1], threads)
+            session = g.session([g.linear(x, f"{name}.{i}", n, k, bits) for i in range(copies)], threads)
             size = sum(int(np.prod(s)) * d.itemsize for s, d in packed_shapes(n, k, bits, bits == 4).values())
             draw = np.random.default_rng(2).normal
             runs = [

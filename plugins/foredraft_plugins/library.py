@@ -20,10 +20,10 @@ DOMAIN = "foredraft"
 
 
 def library_path() -> Path | None:
-    """The built library, or None if this installation has none."""
+    """The built library (the newest, should several Pythons have built one), or None if this installation has none."""
     folder = Path(__file__).resolve().parent
-    found = sorted(path for path in folder.glob("_native*") if path.suffix in {".so", ".dylib", ".pyd"})
-    return found[0] if found else None
+    found = [path for path in folder.glob("_native*") if path.suffix in {".so", ".dylib", ".pyd"}]
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def instruction_set() -> str:

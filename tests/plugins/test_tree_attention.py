@@ -111,6 +111,19 @@ def test_prefill_is_the_same_in_one_piece_and_in_two():
     assert same_bits(run([0, tokens], 2), run([0, 77, 78, tokens], 1))
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_long_text_is_the_same_on_several_threads(shape, nodes):
+    rng, n_past, slots = np.random.default_rng(nodes), 600, 640
+    tree = random_tree(rng, n_past, nodes, 35)
+    qkv = rng.normal(0, 1, (nodes, shape.qkv_width)).astype(np.float32)
+    key, value = shape.cache(rng, slots)
+    positions, mask = [p % POSITIONS for p in tree.positions()], mask_of(tree.visible(), n_past)
+    expected = attend(shape, qkv, key, value, tree.slots, positions, n_past, mask)
+    for _ in range(3):
+        assert same_bits(attend(shape, qkv, key, value, tree.slots, positions, n_past, mask, threads=2), expected)
+
+
 def test_what_a_masked_slot_holds_does_not_matter():
     shape = SHAPES[0]
     tree, qkv, key, value = draw(shape, 3, 9, 40)

@@ -10,7 +10,8 @@ namespace {
 class BlockEmbedding {
  public:
   static constexpr const char* kName = "BlockEmbedding";
-  static constexpr ort::Slot kInputs[] = {{ort::kInt32}, {ort::kUint8}, {ort::kFloat16}, {ort::kFloat16, ort::kOptional}};
+  static constexpr ort::Slot kInputs[] = {
+      {ort::kInt32}, {ort::kUint8}, {ort::kFloat16}, {ort::kFloat16, ort::kOptional}};
   static constexpr ort::Slot kOutputs[] = {{ort::kFloat}};
 
   explicit BlockEmbedding(const ort::Node& node) : inputs_(node) {}

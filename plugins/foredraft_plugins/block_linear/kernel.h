@@ -15,7 +15,7 @@ struct PackedWeight {
   const uint16_t* min;    // fp16 [tiles, K / 32, 32], or null: -2^(bits-1) * scale
   int64_t n;              // columns of the output (tiles = ceil(n / 32))
   int64_t k;
-  int bits;               // 4 or 8
+  int bits;  // 4 or 8
 
   int64_t tiles() const { return (n + kTile - 1) / kTile; }
   int64_t blocks() const { return k / kBlock; }
@@ -24,10 +24,10 @@ struct PackedWeight {
 // Activations rounded to 8 bits, in groups of at most BlockLinearKernels::rows_per_group rows. A group of R rows is
 // laid out [K / 32][R], so that the kernel reads it front to back; group g starts at row g * rows_per_group.
 struct RoundedRows {
-  int8_t* codes;      // [rows * K]
-  float* scale;       // [rows * K / 32], absmax / 127
-  float* sum;         // [rows * K / 32], scale * (sum of the 32 codes): what `min` is multiplied with
-  int32_t* offset;    // [rows * K / 32], where the integer dot product starts
+  int8_t* codes;    // [rows * K]
+  float* scale;     // [rows * K / 32], absmax / 127
+  float* sum;       // [rows * K / 32], scale * (sum of the 32 codes): what `min` is multiplied with
+  int32_t* offset;  // [rows * K / 32], where the integer dot product starts
   int64_t rows;
 };
 
@@ -36,7 +36,8 @@ struct BlockLinearKernels {
   // Rounds the group that starts at `first_row` of x [rows, K].
   void (*round_group)(const float* x, const PackedWeight& weight, int64_t first_row, const RoundedRows& out);
   // y[:, 32 * first_tile : 32 * last_tile] of y [rows, N].
-  void (*block_linear)(const RoundedRows& x, const PackedWeight& weight, int64_t first_tile, int64_t last_tile, float* y);
+  void (*block_linear)(const RoundedRows& x, const PackedWeight& weight, int64_t first_tile, int64_t last_tile,
+                       float* y);
   // Row `row` of the weight as numbers: out [K].
   void (*unpack_row)(const PackedWeight& weight, int64_t row, float* out);
 };

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kBytesPerRange = 24 << 10;  // of weights: some microseconds of work, enough to pay for a thread
 constexpr int64_t kMostRanges = 256;
-constexpr int64_t kRowsPerPass = 256;         // rows whose rounded activations stay in a core's own cache
-constexpr int64_t kRowsToShare = 32;          // from here on, rounding is worth spreading over threads
+constexpr int64_t kRowsPerPass = 256;  // rows whose rounded activations stay in a core's own cache
+constexpr int64_t kRowsToShare = 32;   // from here on, rounding is worth spreading over threads
 
 RoundedRows reserve_rows(Scratch& scratch, int64_t rows, int64_t k) {
   const int64_t blocks = k / kBlock;
@@ -24,7 +24,8 @@ RoundedRows reserve_rows(Scratch& scratch, int64_t rows, int64_t k) {
 class BlockLinear {
  public:
   static constexpr const char* kName = "BlockLinear";
-  static constexpr ort::Slot kInputs[] = {{ort::kFloat}, {ort::kUint8}, {ort::kFloat16}, {ort::kFloat16, ort::kOptional}};
+  static constexpr ort::Slot kInputs[] = {
+      {ort::kFloat}, {ort::kUint8}, {ort::kFloat16}, {ort::kFloat16, ort::kOptional}};
   static constexpr ort::Slot kOutputs[] = {{ort::kFloat}};
 
   explicit BlockLinear(const ort::Node& node) : inputs_(node) {}

@@ -10,7 +10,8 @@ namespace foredraft {
 class WeightInputs {
  public:
   explicit WeightInputs(const ort::Node& node)
-      : shape_{nullptr, nullptr, nullptr, node.integer("N"), node.integer("K"), static_cast<int>(node.integer("bits"))} {
+      : shape_{nullptr,           nullptr,           nullptr,
+               node.integer("N"), node.integer("K"), static_cast<int>(node.integer("bits"))} {
     if (shape_.bits != 4 && shape_.bits != 8)
       throw std::runtime_error("bits is " + std::to_string(shape_.bits) + ", expected 4 or 8");
     if (shape_.n <= 0 || shape_.k <= 0 || shape_.k % kBlock != 0)

@@ -7,8 +7,8 @@
 namespace foredraft {
 namespace {
 
-constexpr int64_t kColumnsPerUnit = 4;         // a multiple of the columns of a kernel's pass
-constexpr int64_t kBytesPerRange = 64 << 10;   // of weights: some microseconds of work, enough to pay for a thread
+constexpr int64_t kColumnsPerUnit = 4;        // a multiple of the columns of a kernel's pass
+constexpr int64_t kBytesPerRange = 64 << 10;  // of weights: some microseconds of work, enough to pay for a thread
 constexpr int64_t kMostRanges = 256;
 
 class DenseLinear {

@@ -68,7 +68,9 @@ inline OrtStatus* rank(const OrtTensorTypeAndShapeInfo* i, size_t* out) { return
 inline OrtStatus* dimensions(const OrtTensorTypeAndShapeInfo* i, int64_t* out, size_t count) {
   return call<62, OrtStatus*>(i, out, count);
 }
-inline OrtStatus* shape_info(const OrtValue* v, OrtTensorTypeAndShapeInfo** out) { return call<65, OrtStatus*>(v, out); }
+inline OrtStatus* shape_info(const OrtValue* v, OrtTensorTypeAndShapeInfo** out) {
+  return call<65, OrtStatus*>(v, out);
+}
 inline OrtStatus* float_attribute(const OrtKernelInfo* i, const char* name, float* out) {
   return call<85, OrtStatus*>(i, name, out);
 }

@@ -7,8 +7,9 @@ namespace foredraft {
 namespace {
 
 OrtCustomOpDomain* make_domain() {
-  static const OrtCustomOp operators[] = {block_linear_op(), block_embedding_op(), dense_linear_op(), tree_attention_op(),
-                                          rms_norm_op(),     add_rms_norm_op(),    swiglu_op()};
+  static const OrtCustomOp operators[] = {block_linear_op(),   block_embedding_op(), dense_linear_op(),
+                                          tree_attention_op(), rms_norm_op(),        add_rms_norm_op(),
+                                          swiglu_op()};
   OrtCustomOpDomain* domain = nullptr;
   ort::check(ort::create_domain("foredraft", &domain));
   for (const OrtCustomOp& op : operators) ort::check(ort::add_operator(domain, &op));

@@ -47,7 +47,8 @@ inline Shape shape_of(const OrtValue* value) {
   if (status == nullptr && fits) status = dimensions(info, shape.dims, shape.rank);
   release_shape_info(info);
   check(status);
-  if (!fits) throw std::runtime_error("a tensor has " + std::to_string(shape.rank) + " dimensions, at most 8 are allowed");
+  if (!fits)
+    throw std::runtime_error("a tensor has " + std::to_string(shape.rank) + " dimensions, at most 8 are allowed");
   return shape;
 }
 

@@ -34,16 +34,7 @@ struct TreeAttentionInputs {
   const float* sin;
   int64_t n_past;
   int64_t mask_words;
-  int64_t cache_slots;       // S
-};
-
-struct TreeAttentionKernels {
-  // Rotates the keys of tokens [first, last) and writes their keys and values to their slots.
-  void (*write_cache)(const TreeAttentionShape& shape, const TreeAttentionInputs& in, int64_t first, int64_t last);
-  // Attends with all heads of one kv head for tokens [first, last); out is [T, heads * head_dim].
-  // scratch: attend_scratch(shape, in, first, last) floats.
-  void (*attend)(const TreeAttentionShape& shape, const TreeAttentionInputs& in, int64_t kv_head, int64_t first,
-                 int64_t last, float* scratch, float* out);
+  int64_t cache_slots;  // S
 };
 
 // Blocks of 16 slots that tokens [first, last) have to look at.
@@ -53,11 +44,20 @@ inline int64_t blocks_in_reach(const TreeAttentionInputs& in, int64_t first, int
   return (reach + kSlotsPerBlock - 1) / kSlotsPerBlock;
 }
 
-// Per row (token and head): its rotated query, its scores, its running output, its running sum.
+// Floats that attend() works with, for each row (a token and a head): its query, its result, its scores, its sums of
+// weights.
 inline int64_t attend_scratch(const TreeAttentionShape& shape, const TreeAttentionInputs& in, int64_t first,
                               int64_t last) {
   const int64_t rows = (last - first) * shape.heads_per_kv_head();
   return rows * (2 * shape.head_dim + blocks_in_reach(in, first, last) * kSlotsPerBlock + 1);
 }
+
+struct TreeAttentionKernels {
+  // Rotates the keys of tokens [first, last) and writes their keys and values to their slots.
+  void (*write_cache)(const TreeAttentionShape& shape, const TreeAttentionInputs& in, int64_t first, int64_t last);
+  // Attends with all heads of one kv head for tokens [first, last); out is [T, heads * head_dim].
+  void (*attend)(const TreeAttentionShape& shape, const TreeAttentionInputs& in, int64_t kv_head, int64_t first,
+                 int64_t last, float* scratch, float* out);
+};
 
 }  // namespace foredraft

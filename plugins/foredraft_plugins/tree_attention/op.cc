@@ -11,7 +11,7 @@ namespace foredraft {
 namespace {
 
 constexpr int64_t kTokensToShareWriting = 32;  // from here on, writing the cache is worth spreading over threads
-constexpr int64_t kRowsPerUnit = 12;           // rows of one kv head that one thread takes: their scores stay in its cache
+constexpr int64_t kRowsPerTile = 12;           // rows of one kv head that pass over its cache together
 
 void check_index(const char* name, int64_t index, int64_t value, const char* limit_name, int64_t limit) {
   if (value < 0 || value >= limit)
@@ -43,8 +43,8 @@ class TreeAttention {
     if (s.head_dim < 16 || s.head_dim > 256 || s.head_dim % 16 != 0)
       throw std::runtime_error("head_dim is " + std::to_string(s.head_dim) + ", expected a multiple of 16 up to 256");
     if (s.rotary_dim < 0 || s.rotary_dim > s.head_dim || s.rotary_dim % 2 != 0)
-      throw std::runtime_error("rotary_dim is " + std::to_string(s.rotary_dim) + ", expected an even number up to head_dim, " +
-                               std::to_string(s.head_dim));
+      throw std::runtime_error("rotary_dim is " + std::to_string(s.rotary_dim) +
+                               ", expected an even number up to head_dim, " + std::to_string(s.head_dim));
   }
 
   void compute(const ort::Context& context) const {
@@ -57,14 +57,14 @@ class TreeAttention {
     ort::parallel_ranges(context, tokens, tokens / kTokensToShareWriting,
                          [&](int64_t first, int64_t last) { kernel.write_cache(shape_, in, first, last); });
 
-    const int64_t group = shape_.heads_per_kv_head(), rows = tokens * group;
-    const int64_t cuts = std::min((rows + kRowsPerUnit - 1) / kRowsPerUnit, tokens);
-    ort::parallel_for(context, shape_.kv_heads * cuts, [&](int64_t unit) {  // the units of a kv head follow each other
+    const int64_t rows = tokens * shape_.heads_per_kv_head();
+    const int64_t cuts = std::min((rows + kRowsPerTile - 1) / kRowsPerTile, tokens);
+    ort::parallel_for(context, shape_.kv_heads * cuts, [&](int64_t tile) {  // the tiles of a kv head follow each other
       static thread_local Scratch scratch;
-      const int64_t first = tokens * (unit % cuts) / cuts, last = tokens * (unit % cuts + 1) / cuts;
+      const int64_t first = tokens * (tile % cuts) / cuts, last = tokens * (tile % cuts + 1) / cuts;
       const int64_t numbers = attend_scratch(shape_, in, first, last);
       auto* memory = static_cast<float*>(scratch.reserve(sizeof(float) * static_cast<size_t>(numbers)));
-      kernel.attend(shape_, in, unit / cuts, first, last, memory, out);
+      kernel.attend(shape_, in, tile / cuts, first, last, memory, out);
     });
   }
 

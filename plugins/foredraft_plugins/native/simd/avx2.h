@@ -9,16 +9,20 @@
 namespace foredraft::avx2 {
 namespace {
 
-constexpr int kLinearRows = 2;        // sixteen registers: the accumulators of more rows would spill
-constexpr int kDotRows = 2;         // of which so many, and so many halves of 16 columns, at once
+constexpr int kLinearRows = 2;  // sixteen registers: the accumulators of more rows would spill
+constexpr int kDotRows = 2;     // of which so many, and so many halves of 16 columns, at once
 constexpr int kDotHalves = 1;
 constexpr int kDenseRows = 2;
 constexpr int kDenseColumns = 2;
 constexpr int kAttentionRows = 2;
 constexpr int kAttentionVectors = 2;
 
-struct Floats { __m256 low, high; };
-struct Ints { __m256i low, high; };
+struct Floats {
+  __m256 low, high;
+};
+struct Ints {
+  __m256i low, high;
+};
 
 FOREDRAFT_INLINE __m256i first_lanes(int count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -69,7 +73,8 @@ FOREDRAFT_INLINE Floats select_less(Floats x, Floats y, Floats a, Floats b) {
 }
 FOREDRAFT_INLINE __m256 lanes_of_bits(uint32_t bits) {
   const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-  return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), lane), lane));
+  return _mm256_castsi256_ps(
+      _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), lane), lane));
 }
 FOREDRAFT_INLINE Floats select_bits(uint32_t bits, Floats a, Floats b) {
   return {select(lanes_of_bits(bits), a.low, b.low), select(lanes_of_bits(bits >> 8), a.high, b.high)};
@@ -112,7 +117,9 @@ FOREDRAFT_INLINE Floats load_halves(const uint16_t* p) {
 FOREDRAFT_INLINE void hold(Floats&) {}
 FOREDRAFT_INLINE void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
-struct Codes { __m256i low, high; };
+struct Codes {
+  __m256i low, high;
+};
 // 8-bit codes are held less 128: the signed form that Dot<8> multiplies without saturating.
 template <int BITS> FOREDRAFT_INLINE Codes load_codes(const uint8_t* p) {
   Codes c = {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
@@ -145,7 +152,7 @@ template <bool CENTRED> struct Dot<4, CENTRED> {
   static FOREDRAFT_INLINE int32_t offset(int32_t total) { return CENTRED ? -(total << 3) : 0; }
   FOREDRAFT_INLINE void start(const int32_t* offset) {
     low = high = _mm256_setzero_si256();
-    from = _mm256_set1_epi32(*offset);
+    from = CENTRED ? _mm256_set1_epi32(*offset) : _mm256_setzero_si256();
   }
   FOREDRAFT_INLINE void add4(Codes c, const int8_t* a) {
     const __m256i four = broadcast4(a);

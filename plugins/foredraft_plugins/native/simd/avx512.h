@@ -10,7 +10,7 @@ namespace foredraft::avx512 {
 namespace {
 
 constexpr int kLinearRows = 8;
-constexpr int kDotRows = 4;         // of which so many, and so many halves of 16 columns, at once
+constexpr int kDotRows = 4;  // of which so many, and so many halves of 16 columns, at once
 constexpr int kDotHalves = 2;
 constexpr int kDenseRows = 4;
 constexpr int kDenseColumns = 4;

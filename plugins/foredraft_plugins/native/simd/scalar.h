@@ -11,22 +11,34 @@
 namespace foredraft::scalar {
 namespace {
 
-constexpr int kLinearRows = 4;        // rows of activations per pass over quantized weights
-constexpr int kDotRows = 4;         // of which so many, and so many halves of 16 columns, at once
+constexpr int kLinearRows = 4;  // rows of activations per pass over quantized weights
+constexpr int kDotRows = 4;     // of which so many, and so many halves of 16 columns, at once
 constexpr int kDotHalves = 1;
-constexpr int kDenseRows = 2;         // rows x columns of outputs per pass over fp32 weights
+constexpr int kDenseRows = 2;  // rows x columns of outputs per pass over fp32 weights
 constexpr int kDenseColumns = 2;
-constexpr int kAttentionRows = 2;     // query rows x 16-lane vectors per pass over keys or values
+constexpr int kAttentionRows = 2;  // query rows x 16-lane vectors per pass over keys or values
 constexpr int kAttentionVectors = 2;
 
-struct Floats { float lane[16]; };
-struct Ints { int32_t lane[16]; };
+struct Floats {
+  float lane[16];
+};
+struct Ints {
+  int32_t lane[16];
+};
 
 #define FOREDRAFT_LANES for (int i = 0; i < 16; ++i)
 
-FOREDRAFT_INLINE Floats set1(float x) { Floats r; FOREDRAFT_LANES r.lane[i] = x; return r; }
+FOREDRAFT_INLINE Floats set1(float x) {
+  Floats r;
+  FOREDRAFT_LANES r.lane[i] = x;
+  return r;
+}
 FOREDRAFT_INLINE Floats zeros() { return set1(0.0f); }
-FOREDRAFT_INLINE Floats load(const float* p) { Floats r; std::memcpy(r.lane, p, sizeof r.lane); return r; }
+FOREDRAFT_INLINE Floats load(const float* p) {
+  Floats r;
+  std::memcpy(r.lane, p, sizeof r.lane);
+  return r;
+}
 FOREDRAFT_INLINE void store(float* p, Floats a) { std::memcpy(p, a.lane, sizeof a.lane); }
 // The first `count` (0..16) lanes; the others are 0, and are not stored.
 FOREDRAFT_INLINE Floats load_first(const float* p, int count) {
@@ -38,10 +50,22 @@ FOREDRAFT_INLINE void store_first(float* p, Floats a, int count) {
   for (int i = 0; i < count; ++i) p[i] = a.lane[i];
 }
 
-FOREDRAFT_INLINE Floats add(Floats a, Floats b) { FOREDRAFT_LANES a.lane[i] += b.lane[i]; return a; }
-FOREDRAFT_INLINE Floats subtract(Floats a, Floats b) { FOREDRAFT_LANES a.lane[i] -= b.lane[i]; return a; }
-FOREDRAFT_INLINE Floats multiply(Floats a, Floats b) { FOREDRAFT_LANES a.lane[i] *= b.lane[i]; return a; }
-FOREDRAFT_INLINE Floats divide(Floats a, Floats b) { FOREDRAFT_LANES a.lane[i] /= b.lane[i]; return a; }
+FOREDRAFT_INLINE Floats add(Floats a, Floats b) {
+  FOREDRAFT_LANES a.lane[i] += b.lane[i];
+  return a;
+}
+FOREDRAFT_INLINE Floats subtract(Floats a, Floats b) {
+  FOREDRAFT_LANES a.lane[i] -= b.lane[i];
+  return a;
+}
+FOREDRAFT_INLINE Floats multiply(Floats a, Floats b) {
+  FOREDRAFT_LANES a.lane[i] *= b.lane[i];
+  return a;
+}
+FOREDRAFT_INLINE Floats divide(Floats a, Floats b) {
+  FOREDRAFT_LANES a.lane[i] /= b.lane[i];
+  return a;
+}
 // a * b + c, rounded once.
 FOREDRAFT_INLINE Floats fma(Floats a, Floats b, Floats c) {
   FOREDRAFT_LANES c.lane[i] = __builtin_fmaf(a.lane[i], b.lane[i], c.lane[i]);
@@ -55,7 +79,10 @@ FOREDRAFT_INLINE Floats minimum(Floats a, Floats b) {
   FOREDRAFT_LANES a.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
   return a;
 }
-FOREDRAFT_INLINE Floats absolute(Floats a) { FOREDRAFT_LANES a.lane[i] = __builtin_fabsf(a.lane[i]); return a; }
+FOREDRAFT_INLINE Floats absolute(Floats a) {
+  FOREDRAFT_LANES a.lane[i] = __builtin_fabsf(a.lane[i]);
+  return a;
+}
 // x < y ? a : b
 FOREDRAFT_INLINE Floats select_less(Floats x, Floats y, Floats a, Floats b) {
   FOREDRAFT_LANES a.lane[i] = x.lane[i] < y.lane[i] ? a.lane[i] : b.lane[i];
@@ -79,14 +106,29 @@ FOREDRAFT_INLINE float largest(Floats a) {
   return a.lane[0];
 }
 
-FOREDRAFT_INLINE Ints bits_of(Floats a) { Ints r; std::memcpy(&r, &a, sizeof r); return r; }
-FOREDRAFT_INLINE Floats floats_of(Ints a) { Floats r; std::memcpy(&r, &a, sizeof r); return r; }
-FOREDRAFT_INLINE Ints add(Ints a, Ints b) { FOREDRAFT_LANES a.lane[i] += b.lane[i]; return a; }
+FOREDRAFT_INLINE Ints bits_of(Floats a) {
+  Ints r;
+  std::memcpy(&r, &a, sizeof r);
+  return r;
+}
+FOREDRAFT_INLINE Floats floats_of(Ints a) {
+  Floats r;
+  std::memcpy(&r, &a, sizeof r);
+  return r;
+}
+FOREDRAFT_INLINE Ints add(Ints a, Ints b) {
+  FOREDRAFT_LANES a.lane[i] += b.lane[i];
+  return a;
+}
 FOREDRAFT_INLINE Ints shift_left_23(Ints a) {
   FOREDRAFT_LANES a.lane[i] = static_cast<int32_t>(static_cast<uint32_t>(a.lane[i]) << 23);
   return a;
 }
-FOREDRAFT_INLINE Floats to_floats(Ints a) { Floats r; FOREDRAFT_LANES r.lane[i] = static_cast<float>(a.lane[i]); return r; }
+FOREDRAFT_INLINE Floats to_floats(Ints a) {
+  Floats r;
+  FOREDRAFT_LANES r.lane[i] = static_cast<float>(a.lane[i]);
+  return r;
+}
 // Nearest integer, ties to even, of |a| < 2^22.
 FOREDRAFT_INLINE Ints to_nearest(Floats a) {
   Ints r = bits_of(add(a, set1(12582912.0f)));
@@ -126,8 +168,14 @@ FOREDRAFT_INLINE void hold(Floats&) {}
 FOREDRAFT_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
 
 // 64 weight codes: 4 consecutive k for each of 16 columns.
-struct Codes { uint8_t byte[64]; };
-template <int BITS> FOREDRAFT_INLINE Codes load_codes(const uint8_t* p) { Codes c; std::memcpy(c.byte, p, 64); return c; }
+struct Codes {
+  uint8_t byte[64];
+};
+template <int BITS> FOREDRAFT_INLINE Codes load_codes(const uint8_t* p) {
+  Codes c;
+  std::memcpy(c.byte, p, 64);
+  return c;
+}
 FOREDRAFT_INLINE void split_nibbles(Codes both, Codes& low, Codes& high) {
   for (int i = 0; i < 64; ++i) {
     low.byte[i] = both.byte[i] & 15;
