@@ -80,8 +80,10 @@ class TreeAttention {
     ort::expect_shape(context.input(4), "positions", {tokens});
     ort::expect_shape(context.input(5), "n_past", {1});
     const int64_t words = ort::expect_shape(context.input(6), "mask", {tokens, ort::kAny})[1];
-    const int64_t table = ort::expect_shape(context.input(7), "cos", {ort::kAny, half})[0];
-    ort::expect_shape(context.input(8), "sin", {table, half});
+    // A layer that does not rotate shares the tables of those that do, whatever their width.
+    const int64_t width = half > 0 ? half : ort::kAny;
+    const int64_t table = ort::expect_shape(context.input(7), "cos", {ort::kAny, width})[0];
+    ort::expect_shape(context.input(8), "sin", {table, width});
 
     TreeAttentionInputs in{};
     in.qkv = ort::data_of<float>(context.input(0));

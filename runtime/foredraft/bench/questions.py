@@ -21,7 +21,7 @@ class Question:
 
 
 def read_questions(path: Path, per_category: int | None = None) -> list[Question]:
-    """Lines of ``{"prompt": …}`` or Spec-Bench's ``{"turns": […]}`` (its first turn), with ``category`` if there is one.
+    """Lines of ``{"prompt": …}`` or Spec-Bench's ``{"turns": […]}`` (the first turn), ``category`` if there is one.
 
     ``per_category`` keeps the first so many of each category. Raises RequestError naming file and line.
     """
