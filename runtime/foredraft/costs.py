@@ -45,6 +45,10 @@ class CostCurve:
             return table[nodes] * self._scale
         return (table[-1] + (nodes - len(table) + 1) * self._slope) * self._scale
 
+    def slope(self) -> float:
+        """Seconds that one more node adds, over the first eight."""
+        return (self.seconds(9) - self.seconds(1)) / 8
+
     def refresh(self, nodes: int, seconds: float) -> None:
         """Learn from one forward. A single slow one counts at most double, a fast one at least half."""
         expected = self.seconds(nodes)

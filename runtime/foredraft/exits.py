@@ -66,6 +66,12 @@ def judge(
     return opinions, _survivors(draft.tree, logits, judged, path, policy.keep)
 
 
+def look(chain: Chain, draft: Draft, pick: Pick, exit_: int, nodes: Sequence[int]) -> Opinion:
+    """Run ``nodes``, the root first, up to an exit, and ask what it says after the root. The tip must be the root."""
+    chain.advance(draft.slots(nodes), exit_ + 1)
+    return _opinion(chain.exit_logits(np.zeros(1, np.int32))[0], draft, exit_, pick)
+
+
 def _opinion(logits: Float32, draft: Draft, exit_: int, pick: Pick) -> Opinion:
     token = pick(logits, len(draft.context), draft.context)
     return Opinion(draft.tip, exit_, token, _probability(logits, token))

@@ -15,7 +15,7 @@ from foredraft.chain import Chain
 from foredraft.draft import Draft
 from foredraft.drafters.base import Drafter
 from foredraft.engines.base import WINDOW, Float32
-from foredraft.exits import Pick, judge, write_drafts
+from foredraft.exits import Pick, judge, look, write_drafts
 from foredraft.policy import NO_EXIT, Scheduler
 from foredraft.rounds import Round
 from foredraft.tree import TIP, Tree
@@ -65,6 +65,8 @@ class Writer:
             base, nodes = draft.tip, self._grow(draft, round_, depth - draft.depth)
             if round_.policy.judge_exit == NO_EXIT:
                 alive += nodes
+                if round_.policy.look_exit != NO_EXIT and draft.tip == TIP:
+                    round_.opinions.append(look(self.chain, draft, self.pick, round_.policy.look_exit, alive))
                 break
             opinions, branches = judge(self.chain, draft, self.pick, round_.policy, base, nodes, self.eos)
             round_.opinions += opinions

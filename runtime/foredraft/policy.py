@@ -35,12 +35,14 @@ class Policy:
     """The whole model verifies once the tentative path has this many tokens."""
     confidence: float = 0.0
     """... or once the product of the judge's probabilities along the path falls below this."""
+    look_exit: int = NO_EXIT
+    """This exit is only asked what it would have said after the text's last token; nothing comes of it."""
     keep: float = 1.0
     """Branches off the judge's path are verified too if their probability under the judge is at least this."""
 
     def check(self, exits: int) -> None:
         """Refuse an exit that the bundle does not have, and settings that contradict each other."""
-        for name in ("draft_exit", "judge_exit"):
+        for name in ("draft_exit", "judge_exit", "look_exit"):
             value = getattr(self, name)
             if not NO_EXIT <= value < exits:
                 has = f"exits 0 to {exits - 1}" if exits else "no exits; export it with --exits"

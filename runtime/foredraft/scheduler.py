@@ -25,7 +25,7 @@ OPENING_CREDIT, MOST_CREDIT = 1.5, 6.0
 """Credit at the start, and at most, in plain forwards."""
 RESUME_CREDIT = 0.5
 """Plain forwards' worth of credit that must have come together before drafting is tried again."""
-_MEMORY = 0.97
+_MEMORY = 0.99
 """Weight of a round in the running rate after the next round."""
 
 
@@ -40,7 +40,7 @@ class Plan:
     minimum: float
 
 
-class Scheduler:
+class TreeScheduler:
     """Decides the size of each round's tree. Deterministic: the same observations give the same decisions."""
 
     def __init__(self, curve: CostCurve) -> None:
