@@ -26,7 +26,7 @@ PATIENCE = 0.6
 order is not strictly best first, but leaves cost no lookup: a quarter less time, and no fewer tokens accepted."""
 REACH = 0.04
 """A tree of N nodes seldom takes one whose path probability is below this over N: what lies below is not looked at."""
-LEAST = 0.008
+LEAST = 0.01
 """Path probabilities below this are not believed until they are observed: hopeless paths come true more often."""
 _EXPAND = -1
 

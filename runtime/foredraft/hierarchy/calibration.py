@@ -1,7 +1,7 @@
 """Turns estimates into observed rates: buckets of the estimate, two to the octave, learned while running.
 
-Below one half the buckets are octaves of the estimate p, above it octaves of 1 - p: whether a copied token is 90% or 99%
-sure decides how deep a tree grows. In both directions the rates are kept monotone.
+Below one half the buckets are octaves of the estimate p, above it octaves of 1 - p: whether a copied token is 90% or 99
+percent sure decides how deep a tree grows. In both directions the rates are kept monotone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ CEILING = 0.99
 HIGH, LOW = 10, 22
 """Buckets above one half, where 1 - p reaches 2**-6, and below it, where p reaches 2**-12."""
 BUCKETS = HIGH + LOW
-_WEIGHT = 8.0
+_WEIGHT, _LEAST_WEIGHT = 8.0, 200.0
+"""Observations that the start is worth, and where it was raised to the least: such rates take hundreds to see."""
 _NEAR_ZERO, _NEAR_ONE = 2.0 ** (-LOW / 2 - 0.999), 1.0 - 2.0 ** (-HIGH / 2 - 0.999)
 
 
@@ -37,8 +38,9 @@ class Calibration:
         """Learning starts from the estimates themselves, but none below ``least`` is believed."""
         middles = [1.0 - 2.0 ** ((b + 0.5 - HIGH) / 2 - 1) for b in range(HIGH)]
         middles += [2.0 ** (-(b + 0.5) / 2 - 1) for b in range(LOW)]
-        self._seen = [_WEIGHT] * BUCKETS
-        self._hits = [_WEIGHT * min(CEILING, max(least, middle)) for middle in middles]
+        self._seen = [_WEIGHT if middle > least else _LEAST_WEIGHT for middle in middles]
+        rates = (min(CEILING, max(least, middle)) for middle in middles)
+        self._hits = [seen * rate for seen, rate in zip(self._seen, rates, strict=True)]
         self._knots: list[float] = []
         self._age = 0
         self._refresh()

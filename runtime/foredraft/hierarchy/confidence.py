@@ -15,6 +15,7 @@ FORGET = 0.998
 """Weight of an observation after the next of its kind."""
 RANKS = 2
 BUCKETS = 4
+"""Of the number of times that the context was seen: once, 2 or 3, 4 to 10, more often."""
 LEVEL_STRIDE = len(ORDERS) * BUCKETS * RANKS
 _PRIOR_WEIGHT = 6.0
 _PRIORS = {
@@ -41,11 +42,6 @@ class Rates:
         seen = self._seen[kind] = self._seen[kind] * FORGET + 1.0
         hits = self._hits[kind] = self._hits[kind] * FORGET + hit
         self.value[kind] = hits / seen
-
-
-def bucket(total: int) -> int:
-    """Bucket of the number of times that a context was seen."""
-    return 0 if total <= 1 else 1 if total <= 3 else 2 if total <= 10 else 3
 
 
 def offer_priors(levels: Sequence[str]) -> list[float]:

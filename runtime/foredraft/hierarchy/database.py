@@ -31,7 +31,7 @@ _MAX_BUCKET = 64
 class OrderTable:
     """The mapped arrays of one order."""
 
-    __slots__ = ("_contexts", "_directory", "_entries", "_hashes", "_mask", "_shift", "_vocab", "contexts", "entries")
+    __slots__ = ("_contexts", "_directory", "_entries", "_hashes", "_mask", "_shift", "_vocab", "contexts")
 
     def __init__(self, file: Container, order: int) -> None:
         """Raise DatabaseError if the sections' sizes contradict each other."""
@@ -42,7 +42,7 @@ class OrderTable:
         self._vocab = file.header.vocab_size
         self._mask = context_mask(self._vocab)
         buckets = len(self._directory) - 1
-        self.contexts, self.entries = len(self._hashes), len(self._entries) // 2
+        self.contexts = len(self._hashes)
         views = (self._directory, self._hashes, self._contexts, self._entries)
         whole = buckets > 0 and buckets & (buckets - 1) == 0 and len(self._contexts) == 2 * self.contexts + 2
         if not whole or [view.itemsize for view in views] != [4, 8, 4, 4]:

@@ -27,7 +27,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -111,12 +110,6 @@ class Container:
             self._map.close()
         except BufferError:
             return
-
-    def __enter__(self) -> Container:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def _section(self, name: str) -> Section:
         section = self.header.sections.get(name)

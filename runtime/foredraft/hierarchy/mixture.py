@@ -85,7 +85,7 @@ class Mixture:
                 entry = lookup(order, hashes[order])
                 if entry is not None:
                     total = entry.total
-                    # confidence.bucket, in place: this is the innermost loop.
+                    # Twice the bucket of confidence.BUCKETS.
                     size = 0 if total <= 1 else 2 if total <= 3 else 4 if total <= 10 else 6
                     offer = kind + order * 8 + size
                     if found >= 0:

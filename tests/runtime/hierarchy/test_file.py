@@ -130,7 +130,7 @@ def test_another_version_and_other_files_are_refused(tmp_path: Path, sound: byte
         Database(tmp_path / "missing.fdb")
     with writing(path, tmp_path) as writer:
         writer.finish("counts", IDENTITY.tokenizer, VOCAB, {"orders": [1]})
-    with pytest.raises(DatabaseError, match="holds 'counts'.*db merge"):
+    with pytest.raises(DatabaseError, match=r"holds .counts.*db merge"):
         Database(path)
 
 
