@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import mmap
 import os
@@ -96,7 +97,7 @@ class Bundle:
             if not hashes.matches_bytes(self.path / name, os.fstat(descriptor), data, info.sha256):
                 raise self._changed(name)
         if name.endswith(".onnx"):
-            check_external_data(data, name, self.manifest.files, str(self.path / name))
+            self._check_external_data(name, data)
         return data
 
     def map(self, name: str) -> memoryview:
@@ -129,7 +130,7 @@ class Bundle:
             with self._checked(name, again=full):
                 done += info.size
             if name.endswith(".onnx"):
-                self.read(name)
+                self._check_external_data(name, self.read(name), again=full)
         if progress:
             progress(total, total, "verified")
 
@@ -140,6 +141,19 @@ class Bundle:
         if info is None:
             raise BundleError(f"{self.path}: {name} is not part of this bundle")
         return info
+
+    def _check_external_data(self, name: str, data: bytes, again: bool = False) -> None:
+        """Once for each graph of each version of a bundle: graph and list of files together decide the answer."""
+        fact = f"external data|{name}|{self.published.files[name].sha256}|{self._listing}"
+        if again or not hashes.known(fact):
+            check_external_data(data, name, self.published.files, str(self.path / name))
+            hashes.learn(fact)
+
+    @cached_property
+    def _listing(self) -> str:
+        """A hash of the list of files and their sizes."""
+        files = sorted((name, info.size, info.sha256) for name, info in self.published.files.items())
+        return hashlib.sha256(repr(files).encode()).hexdigest()
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[int]:
@@ -206,7 +220,14 @@ def _check_signed(folder: Path, data: bytes, manifest: Manifest, required: bool,
     if not signed:
         raise SignatureError(f"{folder}: is not signed; sign it with: foredraft sign {folder} --key PRIVATE_KEY.pem")
     signature = _read_capped(folder, SIGNATURE, MAX_SIGNATURE)
-    check_signature(signature, Path(key), data, manifest, str(folder / SIGNATURE))
+    try:
+        parts = (signature, data, Path(key).read_bytes())
+    except OSError as error:
+        raise SignatureError(f"{key}: the key cannot be read ({error.strerror})") from error
+    fact = f"signed|{'|'.join(hashlib.sha256(part).hexdigest() for part in parts)}"
+    if not hashes.known(fact):  # the same three files give the same answer
+        check_signature(signature, Path(key), data, manifest, str(folder / SIGNATURE))
+        hashes.learn(fact)
 
 
 def _check_folder(folder: Path, manifest: Manifest, published: Manifest) -> None:

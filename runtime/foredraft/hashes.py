@@ -1,4 +1,4 @@
-"""Hashes of files, remembered on this machine, so that a big file is read once and not at every opening.
+"""What was found out about files, remembered on this machine, so that a big file is read once and not at every opening.
 
 What is remembered is bound to path, device, inode, size, modification and change time. The change time is the
 system's own: whoever rewrites a file and sets its modification time back is still found out.
@@ -48,16 +48,9 @@ def matches_bytes(path: Path, status: os.stat_result, data: bytes, sha256: str) 
 
 
 def remember(path: Path, status: os.stat_result, sha256: str) -> None:
-    """Note that the file at ``path`` with this status was found to have this hash; a full cache only costs
-    time.
-    """
-    if status.st_size < REMEMBER_FROM:
-        return
-    memory = _memory(path, status, sha256)
-    try:
-        write_atomically(memory, f"{path.absolute()}\n".encode(errors="surrogateescape"))
-    except OSError:
-        return
+    """Note that the file at ``path`` with this status was found to have this hash."""
+    if status.st_size >= REMEMBER_FROM:
+        learn(_fact(path, status, sha256))
 
 
 def remember_file(path: Path, sha256: str) -> None:
@@ -65,11 +58,27 @@ def remember_file(path: Path, sha256: str) -> None:
     remember(path, path.lstat(), sha256)
 
 
+def known(fact: str) -> bool:
+    """Whether ``learn`` was told this before, on this machine."""
+    return _memory(fact).exists()
+
+
+def learn(fact: str) -> None:
+    """Remember a fact; a cache that cannot be written only costs time."""
+    try:
+        write_atomically(_memory(fact), fact.encode(errors="surrogateescape"))
+    except OSError:
+        return
+
+
 def _is_remembered(path: Path, status: os.stat_result, sha256: str) -> bool:
-    return status.st_size >= REMEMBER_FROM and _memory(path, status, sha256).exists()
+    return status.st_size >= REMEMBER_FROM and known(_fact(path, status, sha256))
 
 
-def _memory(path: Path, status: os.stat_result, sha256: str) -> Path:
+def _fact(path: Path, status: os.stat_result, sha256: str) -> str:
     facts = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, sha256)
-    key = f"{path.parent.resolve() / path.name}|{facts}"
-    return cache_folder() / "hashes" / hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()
+    return f"{path.parent.resolve() / path.name}|{facts}"
+
+
+def _memory(fact: str) -> Path:
+    return cache_folder() / "hashes" / hashlib.sha256(fact.encode(errors="surrogateescape")).hexdigest()

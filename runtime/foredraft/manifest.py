@@ -71,10 +71,18 @@ class SegmentInfo:
 
 @dataclass(frozen=True, slots=True)
 class GraphFiles:
-    """One lowering's graphs, as paths in the bundle: a file per segment, and the head."""
+    """One lowering's graphs, as paths in the bundle: a file per segment, the head, and since schema 1.1 the smaller
+    head that drafts, if there is one.
+    """
 
     segments: tuple[str, ...]
     head: str
+    draft_head: str | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.segments, self.head, *([self.draft_head] if self.draft_head else []))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +150,7 @@ class Manifest:
                 f"{where}: tokenizer.sha256 is {self.tokenizer.sha256[:80]!r}, but files lists tokenizer.json with "
                 f"{listed.sha256}; export the bundle again"
             )
-        graphs = [path for graph in self.graphs.values() for path in (*graph.segments, graph.head)]
+        graphs = [path for graph in self.graphs.values() for path in graph.paths]
         for path in (
             self.weights,
             *graphs,

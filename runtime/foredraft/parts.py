@@ -92,7 +92,7 @@ def read_partial(data: bytes, manifest: Manifest, where: str) -> tuple[str, ...]
 
 def _files_of(manifest: Manifest, part: str) -> set[str]:
     if part in manifest.graphs:
-        return {*manifest.graphs[part].segments, manifest.graphs[part].head}
+        return set(manifest.graphs[part].paths)
     return {manifest.databases.get(part) or manifest.adapters[part]}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -17,12 +17,12 @@ from foredraft.errors import ForedraftError
 
 
 @contextmanager
-def staged_folder(target: Path, replace: bool = False) -> Iterator[Path]:
-    """Yield an empty folder beside ``target``; on success it is flushed and renamed there, on any error
-    removed.
+def staged_folder(target: Path, replace: bool = False, salvage: Callable[[Path], None] | None = None) -> Iterator[Path]:
+    """Yield an empty folder beside ``target``; on success it is flushed and renamed there, on any error removed.
 
-    A lock file keeps two writers of one target apart (the second gets an error at once), and what a killed
-    writer left is removed first. Raises ForedraftError if ``target`` exists, unless ``replace``.
+    A lock file keeps two writers of one target apart (the second gets an error at once). What a killed writer left is
+    removed first; ``salvage`` may take from that folder what was dear. Raises ForedraftError if ``target`` exists,
+    unless ``replace``.
     """
     target = target.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -31,6 +31,8 @@ def staged_folder(target: Path, replace: bool = False) -> Iterator[Path]:
     with locked(target):
         _recover(target)
         _refuse_existing(target, replace)
+        if salvage and staging.is_dir():
+            salvage(staging)
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
         try:

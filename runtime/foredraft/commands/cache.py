@@ -9,6 +9,14 @@ Examples:
 
 \b
   foredraft cache list
+  foredraft cache clear downloads hashes
+"""
+
+EPILOG = """
+Examples:
+
+\b
+  foredraft cache list
   foredraft cache clear curves
 """
 

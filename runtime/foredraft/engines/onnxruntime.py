@@ -49,10 +49,10 @@ class OnnxRuntimeEngine:
             for path, segment in zip(graphs.segments, bundle.manifest.segments, strict=True)
         ]
         self.head = self._open(bundle, graphs.head, weights.of_head())
-        drafting = f"graphs/{self.lowering}-draft-head.onnx"
-        has_draft_head = drafting in bundle.manifest.files
-        self.draft_head = self._open(bundle, drafting, weights.of_draft_head()) if has_draft_head else self.head
-        self.draft_ids = weights.draft_ids() if has_draft_head else np.arange(self.vocab_size, dtype=np.int32)
+        self.draft_head, self.draft_ids = self.head, np.arange(self.vocab_size, dtype=np.int32)
+        if graphs.draft_head:
+            self.draft_head = self._open(bundle, graphs.draft_head, weights.of_draft_head())
+            self.draft_ids = weights.draft_ids()
 
     def open_sequence(self, slots: int) -> OnnxRuntimeSequence:
         """A fresh cache of at least ``slots`` rows; its pages are only taken from the system when written."""

@@ -1,0 +1,60 @@
+"""One answer that is to be written, and what comes of it. Knows nothing of HTTP, threads or caches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from foredraft.result import Result
+from foredraft.rounds import Round
+from foredraft.sampling import SamplingParams
+from foredraft.server.errors import ApiError
+from foredraft.server.logprobs import TokenLogprob
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one round wrote; the last one has the ``result``."""
+
+    text: str
+    tokens: tuple[int, ...]
+    round: Round | None
+    logprobs: tuple[TokenLogprob, ...]
+    result: Result | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The answer ended with an error."""
+
+    error: ApiError
+
+
+Event = Piece | Failure
+Emit = Callable[[Event], None]
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """Token ids in, events out. ``emit`` is called from the scheduler's thread.
+
+    Times are readings of ``time.monotonic``; ``started``: left the queue; ``first``, ``last``: times of tokens.
+    """
+
+    tokens: list[int]
+    max_tokens: int | None
+    sampling: SamplingParams
+    stop: tuple[str, ...]
+    top_logprobs: int | None
+    emit: Emit
+    deadline: float
+    created: float = field(default_factory=time.monotonic)
+    started: float | None = None
+    first: float | None = None
+    last: float | None = None
+    cancelled: bool = False
+
+    def expired(self) -> bool:
+        """True once the request has taken too long."""
+        return time.monotonic() > self.deadline

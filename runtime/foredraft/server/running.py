@@ -1,0 +1,60 @@
+"""A job on a sequence, one round at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Generator
+from typing import cast
+
+from foredraft.chain import Chain
+from foredraft.engines.base import WINDOW
+from foredraft.result import Chunk
+from foredraft.server.jobs import Job, Piece
+from foredraft.server.prefix_cache import Slot
+
+SHARED_WINDOW = 64
+"""Prompt tokens per turn while other answers are being written, so that these go on meanwhile."""
+
+
+class Running:
+    """``step`` runs one round, or one window of the prompt; ``close`` gives up between two steps."""
+
+    def __init__(self, job: Job, slot: Slot, cached: int, alone: Callable[[], bool]) -> None:
+        self.job = job
+        self.slot = slot
+        self._steps = _steps(job, slot, cached, alone)
+
+    def step(self) -> Piece | None:
+        """What was written, None while the prompt is run. After the piece with the result, do not ask again."""
+        return next(self._steps)
+
+    def close(self) -> None:
+        """End early; the sequence stays usable."""
+        self._steps.close()
+
+
+def _steps(job: Job, slot: Slot, cached: int, alone: Callable[[], bool]) -> Generator[Piece | None, None, None]:
+    started = time.perf_counter()
+    for _ in _prompt(slot.session.chain, job.tokens, alone):
+        yield None
+    seconds = time.perf_counter() - started
+    slot.tap.listen(job.top_logprobs)
+    stream = slot.session.stream(job.tokens, max_tokens=job.max_tokens, sampling=job.sampling, stop=job.stop)
+    with contextlib.closing(cast(Generator[Chunk, None, None], stream)) as chunks:
+        for chunk in chunks:
+            if chunk.result:
+                chunk.result.stats.cached_tokens = cached
+                chunk.result.stats.seconds_prefill += seconds
+            yield Piece(chunk.text, chunk.tokens, chunk.round, slot.tap.drain(len(chunk.tokens)), chunk.result)
+
+
+def _prompt(chain: Chain, tokens: list[int], alone: Callable[[], bool]) -> Generator[None, None, None]:
+    """Run the prompt window by window; the last window is left to the session."""
+    while True:
+        size = WINDOW if alone() else SHARED_WINDOW
+        done = chain.arena.settled
+        if len(tokens) - done <= size:
+            return
+        chain.prefill(tokens[done : done + size])
+        yield

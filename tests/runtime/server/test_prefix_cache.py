@@ -1,0 +1,100 @@
+"""Common beginnings are not run again, which changes no token; the cache has a limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from foredraft import Bundle, Session
+from foredraft.server.prefix_cache import PrefixCache, Slot
+from tests.runtime.server.conftest import Serve
+from tests.runtime.server.process import Server
+
+COMMON = "You are a helpful assistant who answers in one sentence and never lies about anything at all. " * 4
+
+
+def cached(reply: object) -> int:
+    return reply.json["usage"]["prompt_tokens_details"]["cached_tokens"]  # type: ignore[attr-defined]
+
+
+def test_usage_shows_what_was_cached_and_the_text_is_the_same(start_server: Serve, tiny: Path) -> None:
+    warm, cold = start_server(tiny), start_server(tiny, "--cache-mb", "0")
+    questions = ["what is red?", "what is blue?", "why?", "what is red?"]
+    for temperature in (0, 1):
+        for question in questions:
+            fields = {"max_tokens": 20, "temperature": temperature, "seed": 2}
+            one, other = warm.complete(COMMON + question, **fields), cold.complete(COMMON + question, **fields)
+            assert one.text == other.text
+            assert cached(other) == 0
+    assert cached(warm.complete(COMMON + "where?", max_tokens=1)) >= len(COMMON)
+    assert warm.metric("tokens_total", kind="cached") > 5 * len(COMMON)
+    assert warm.metric("prefix_cache_tokens") > len(COMMON)
+    cold.stop()
+    warm.stop()
+
+
+def test_a_conversation_goes_on_from_its_cache(server: Server) -> None:
+    first = server.complete("Once upon a time there was a model, and it said:", max_tokens=30)
+    text = "Once upon a time there was a model, and it said:" + first.text
+    again = server.complete(text, max_tokens=5)
+    assert cached(again) > 40
+
+
+def open_cache(tiny: Path, limit: int = 2**30) -> PrefixCache:
+    bundle = Bundle.open(tiny)
+    engine = Session(bundle).engine
+    return PrefixCache(lambda: Session(bundle, "none", engine=engine), bundle.manifest, limit)
+
+
+def write(slot: Slot, tokens: list[int], count: int = 8) -> list[int]:
+    return slot.session.generate(tokens, max_tokens=count).tokens
+
+
+def test_rows_are_copied_so_that_both_texts_stay(tiny: Path) -> None:
+    cache = open_cache(tiny)
+    shared = list(range(10, 110))
+    first = shared + list(range(120, 200))
+    second = shared + list(range(30, 90))
+    slot, common = cache.take(first)
+    assert common == 0
+    alone = write(slot, first)
+    cache.give_back(slot)
+    other, common = cache.take(second)
+    assert other is not slot and common == len(shared)
+    drafted = write(other, second)
+    fresh = open_cache(tiny).take(second)[0]
+    assert drafted == write(fresh, second)
+    assert np.array_equal(other.session.chain.arena.token[:100], slot.session.chain.arena.token[:100])
+    cache.give_back(other)
+    again, common = cache.take(first)
+    assert again is slot and common == len(first) - 1  # the first text was not lost
+    assert write(again, first) == alone
+
+
+def test_rows_can_be_copied_from_a_text_that_is_being_written(tiny: Path) -> None:
+    cache = open_cache(tiny)
+    tokens = list(range(10, 90))
+    busy, _ = cache.take(tokens)
+    chunks = busy.session.stream(tokens, max_tokens=20)
+    begun = [token for _ in range(3) for token in next(chunks).tokens]
+    second, common = cache.take(tokens)
+    assert second is not busy and common == len(tokens) - 1
+    rest = [token for chunk in chunks for token in chunk.tokens]
+    assert write(second, tokens, 20) == begun + rest
+
+
+def test_the_cache_has_a_limit(tiny: Path) -> None:
+    cache = open_cache(tiny, limit=2**20)
+    random = np.random.default_rng(0)
+    for _ in range(40):
+        tokens = random.integers(0, 256, 60).tolist()
+        slot, _ = cache.take(tokens)
+        write(slot, tokens)
+        cache.give_back(slot)
+        assert cache.kept_bytes <= 2**20
+    assert cache.kept_tokens > 0
+    off = open_cache(tiny, limit=0)
+    slot, _ = off.take([1, 2, 3])
+    off.give_back(slot)
+    assert off.kept_tokens == 0 and off.take([1, 2, 3, 4])[1] == 0
