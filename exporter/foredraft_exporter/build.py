@@ -145,10 +145,10 @@ def _write_graphs(folder: Path, chosen: ExportPlan, weights: str) -> dict[str, G
             ir.save(graph, folder / paths[-1])
         head = f"graphs/{lowering.name}-head.onnx"
         ir.save(head_graph(chosen.decoder, file, lowering), folder / head)
-        if DRAFT_IDS in file.tensors:
-            draft_head = draft_head_graph(chosen.decoder, file, lowering)
-            ir.save(draft_head, folder / f"graphs/{lowering.name}-draft-head.onnx")
-        written[lowering.name] = GraphFiles(tuple(paths), head)
+        draft_head = f"graphs/{lowering.name}-draft-head.onnx" if DRAFT_IDS in file.tensors else None
+        if draft_head:
+            ir.save(draft_head_graph(chosen.decoder, file, lowering), folder / draft_head)
+        written[lowering.name] = GraphFiles(tuple(paths), head, draft_head)
     return written
 
 

@@ -85,7 +85,13 @@ class Chain:
 
         An exit may know only the most frequent tokens; the others are -inf.
         """
-        return self.logits(rows)
+        self.work.head_rows += len(rows)
+        known, ids = self._sequence.draft_logits(rows)
+        if len(ids) == self._sequence.vocab_size:
+            return known
+        logits = np.full((len(rows), self._sequence.vocab_size), -np.inf, np.float32)
+        logits[:, ids] = known
+        return logits
 
     def commit(self, path: Sequence[int]) -> None:
         """Settle the path, moving its rows where it has gaps, and forget the rest of the window."""

@@ -207,7 +207,8 @@ def test_nan_in_the_bundle(tmp_path: Path) -> None:
 
 
 def test_another_model(tmp_path: Path, tiny_bundle: Callable[..., Path]) -> None:
-    folder = tiny_checkpoint(tmp_path / "other", "qwen2", vocab_size=288, num_hidden_layers=6)
+    sizes = {"vocab_size": 288, "num_hidden_layers": 6, "max_position_embeddings": 128}
+    folder = tiny_checkpoint(tmp_path / "other", "qwen2", **sizes)
     message = "other is not the model of .*: the bundle has architecture llama, not qwen2; layers 4, not 6; vocab_size"
     with pytest.raises(ForedraftError, match=message):
         compared(Bundle.open(tiny_bundle("fp32", (1, 2))), folder)

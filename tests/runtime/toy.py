@@ -33,6 +33,8 @@ class ToyEngine:
 
 
 class ToySequence:
+    vocab_size = VOCAB
+
     def __init__(self, engine: ToyEngine, slots: int) -> None:
         self.slots = slots
         self.runs: list[tuple[int, int]] = []  # (segment, slot), in the order they ran
@@ -68,6 +70,9 @@ class ToySequence:
             wrong = segment < self._engine.segments - 1 and (state >> (20 + segment)) % 3 == 0
             logits[row, ((state >> 40) + wrong) % self._engine.alphabet] += 2
         return logits
+
+    def draft_logits(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.logits(rows), np.arange(VOCAB, dtype=np.int32)
 
     def readout(self, rows: np.ndarray) -> np.ndarray:
         return np.zeros((len(rows), 1), np.float32)

@@ -41,6 +41,7 @@ class EngineSequence(Protocol):
     """
 
     slots: int
+    vocab_size: int
 
     def run(self, segment: int, batch: Batch) -> None:
         """Run one segment on the batch: writes its KV rows and hidden states at ``batch.slots``, in place."""
@@ -49,6 +50,13 @@ class EngineSequence(Protocol):
     def logits(self, rows: Int32) -> Float32:
         """Head over the given rows (indices into the last batch that ran) -> [len(rows), vocab_size], a view valid
         until the next call."""
+        ...
+
+    def draft_logits(self, rows: Int32) -> tuple[Float32, Int32]:
+        """What an exit drafts from: ``(logits [len(rows), N], ids [N])``, the N token ids ascending; a view as above.
+
+        N is the vocabulary's size where the bundle has no head of its own for drafts.
+        """
         ...
 
     def readout(self, rows: Int32) -> Float32:

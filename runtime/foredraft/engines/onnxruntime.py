@@ -82,6 +82,7 @@ class OnnxRuntimeSequence:
     def __init__(self, engine: OnnxRuntimeEngine, slots: int) -> None:
         model = engine.model
         self.slots = -(-slots // _KEY_BLOCK) * _KEY_BLOCK
+        self.vocab_size = engine.vocab_size
         self._engine = engine
         self._cache = _Cache(model, self.slots, engine.lowering)
         self._hidden = [lazy_zeros((self.slots, model.hidden_size)) for _ in range(engine.segments - 1)]
