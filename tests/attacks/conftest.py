@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.runtime.distribution.conftest import _registry, registry  # noqa: F401 (fixtures)
 from tests.runtime.distribution.made import make_bundle
 
 

@@ -110,7 +110,7 @@ def test_wrong_bytes(bundle: Path, tmp_path: Path) -> None:
 
 def test_more_announced_than_there_is(bundle: Path, tmp_path: Path) -> None:
     """A small file that would unpack to petabytes."""
-    sizes = {"tokenizer.json": {"size": 2**52, "sha256": "0" * 64}}
+    sizes = {"chat_template.jinja": {"size": 2**52, "sha256": "0" * 64}}
     edit_manifest(bundle, files={**_files(bundle), **sizes})
     _refused(tmp_path, _archive(bundle), r"but its manifest lists 45\d+; truncated")
 
@@ -119,9 +119,7 @@ def _files(bundle: Path) -> dict[str, object]:
     return {name: {"size": i.size, "sha256": i.sha256} for name, i in Bundle.open(bundle).manifest.files.items()}
 
 
-@pytest.mark.parametrize(
-    ("compress", "name"), [(gzip.compress, "gzip"), (lzma.compress, "xz")], ids=["gzip", "xz"]
-)
+@pytest.mark.parametrize(("compress", "name"), [(gzip.compress, "gzip"), (lzma.compress, "xz")], ids=["gzip", "xz"])
 def test_a_bomb(tmp_path: Path, compress: Callable[[bytes], bytes], name: str) -> None:
     _refused(tmp_path, compress(bytes(50 << 20)), rf"compressed \({name}\), expected a plain tar")
 

@@ -39,8 +39,9 @@ def add_adapter(bundle: Bundle, file: Path, name: str | None = None) -> Bundle:
     """Copy an adapter's tensors in as ``adapters/NAME.safetensors``; otherwise as ``add_database``."""
     manifest = bundle.published
     try:
-        with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            parse_header(memoryview(data), str(file))
+        with file.open("rb") as opened:
+            data = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+        parse_header(data, str(file))
     except (OSError, ValueError) as error:
         raise BundleError(f"{file}: cannot be read ({error}); expected a safetensors file") from error
     chosen = name or file.stem

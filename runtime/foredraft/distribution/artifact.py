@@ -41,9 +41,7 @@ class Artifact:
 
 def image(manifest_bytes: bytes, manifest: Manifest, signature: bytes | None) -> bytes:
     """The OCI manifest of a bundle; the same bundle gives the same bytes, hence the same digest."""
-    layers = [
-        _descriptor(LAYER, f"sha256:{info.sha256}", info.size, name) for name, info in manifest.files.items()
-    ]
+    layers = [_descriptor(LAYER, f"sha256:{info.sha256}", info.size, name) for name, info in manifest.files.items()]
     if signature is not None:
         layers.append(_descriptor(SIGNATURE_LAYER, digest_of(signature), len(signature), SIGNATURE))
     value = {
@@ -93,9 +91,7 @@ def own_entry(document: bytes, where: str) -> dict[str, dict[str, Any]]:
     value = parse_object(document, where)
     try:
         if value["artifactType"] != ARTIFACT:
-            raise RegistryError(
-                f"{where}: holds something else ({value['artifactType']}); choose another tag"
-            )
+            raise RegistryError(f"{where}: holds something else ({value['artifactType']}); choose another tag")
         precision = str(value["annotations"][PRECISION])
     except (KeyError, TypeError) as error:
         raise RegistryError(f"{where}: holds something else than a bundle; choose another tag") from error

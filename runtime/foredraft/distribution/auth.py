@@ -5,7 +5,9 @@ Knows nothing of bundles. Credentials come from docker's config.json, with its c
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 import oras.auth
 import oras.container
@@ -38,13 +40,12 @@ class Credentials:
                 f"{self._registry}: refuses without saying how to log in (status {response.status_code})"
             )
         if not self._loaded:
+            own = os.environ.get("DOCKER_CONFIG")  # oras looks in the home folder only
             for backend in (self._token, self._basic):
-                backend.load_configs(self._container)
+                backend.load_configs(self._container, [str(Path(own) / "config.json")] if own else None)
             self._loaded = True
         if scheme[1].lower() == "basic":
-            header = (
-                getattr(self._basic, "_basic_auth", None) and self._basic.get_auth_header()["Authorization"]
-            )
+            header = getattr(self._basic, "_basic_auth", None) and self._basic.get_auth_header()["Authorization"]
         else:
             header = self._bearer(response)
         if not header:

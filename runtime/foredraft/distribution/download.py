@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -37,8 +38,7 @@ def download(registry: Registry, info: FileInfo, name: str, advance: Callable[[i
     Raises RegistryError if the transfer keeps breaking off (what came stays for the next try), or if the
     registry sends other bytes than the manifest lists (nothing of them stays).
     """
-    complete = cache_folder() / "downloads" / info.sha256
-    complete.parent.mkdir(parents=True, exist_ok=True)
+    complete = _complete_path(info)
     if _is_complete(complete, info):
         advance(info.size)
         return complete
@@ -60,6 +60,20 @@ def download(registry: Registry, info: FileInfo, name: str, advance: Callable[[i
         path.replace(complete)
     hashes.remember_file(complete, info.sha256)
     return complete
+
+
+def put_back(file: Path, info: FileInfo) -> None:
+    """Move a checked file to where ``download`` looks first, if it is on the same disk."""
+    complete = _complete_path(info)
+    with contextlib.suppress(OSError):
+        file.replace(complete)
+        hashes.remember_file(complete, info.sha256)
+
+
+def _complete_path(info: FileInfo) -> Path:
+    path = cache_folder() / "downloads" / info.sha256
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 class _Partial:
@@ -134,9 +148,7 @@ def _transfer(registry: Registry, info: FileInfo, partial: _Partial, name: str) 
         except TransferError as error:
             failures = 0 if partial.size > before else failures + 1
             if failures > len(_PAUSES):
-                stopped = (
-                    f"{name}: broke off at byte {partial.size} of {info.size}; pull again to go on from there"
-                )
+                stopped = f"{name}: broke off at byte {partial.size} of {info.size}; pull again to go on from there"
                 raise RegistryError(f"{stopped} ({error})") from error
             time.sleep(_PAUSES[max(failures - 1, 0)])
 

@@ -51,9 +51,7 @@ def _add(archive: BinaryIO, folder: Path, name: str, size: int | None) -> str:
     with os.fdopen(open_plain(folder, name), "rb") as file:
         found = os.fstat(file.fileno()).st_size
         if size is not None and found != size:
-            raise BundleError(
-                f"{folder / name}: {found} bytes, the manifest says {size}; export the bundle again"
-            )
+            raise BundleError(f"{folder / name}: {found} bytes, the manifest says {size}; export the bundle again")
         archive.write(tar.header(name, found))
         digest, left = hashlib.sha256(), found
         while left and (block := file.read(min(_BLOCK, left))):
@@ -61,8 +59,6 @@ def _add(archive: BinaryIO, folder: Path, name: str, size: int | None) -> str:
             archive.write(block)
             left -= len(block)
     if left:
-        raise BundleError(
-            f"{folder / name}: became shorter while it was read; stop writing to it and pack again"
-        )
+        raise BundleError(f"{folder / name}: became shorter while it was read; stop writing to it and pack again")
     archive.write(tar.padding(found))
     return digest.hexdigest()

@@ -15,7 +15,7 @@ from pathlib import Path
 from foredraft import hashes
 from foredraft.bundle import Bundle, Progress
 from foredraft.distribution.artifact import Artifact, fetch
-from foredraft.distribution.download import download
+from foredraft.distribution.download import download, put_back
 from foredraft.distribution.reference import Reference
 from foredraft.distribution.registry import Registry
 from foredraft.distribution.store import bundle_folder
@@ -73,15 +73,20 @@ def pull(
         missing = _extend(registry, artifact, parts, target, progress)
     else:
         wanted = reduce(artifact.manifest, parts).files
-        with staged_folder(target, replace or out is None) as folder:
+        with staged_folder(target, replace or out is None, partial(_salvage, wanted)) as folder:
             missing = _fill(registry, wanted, target, folder, progress)
             (folder / FILE_NAME).write_bytes(artifact.manifest_bytes)
             _write_own_files(folder, artifact, parts)
-    Bundle.open(target, key=key)
-    for name, info in missing.items():
-        hashes.remember_file(target / name, info.sha256)
+    _check_again(target, missing, key)
     fetched = _bytes(missing)
     return Pulled(target, artifact.digest, parts, fetched, _bytes(wanted) - fetched)
+
+
+def _check_again(target: Path, fetched: Mapping[str, FileInfo], key: Path | None) -> None:
+    """The bundle in its place; what was hashed on its way need not be hashed when it is used."""
+    Bundle.open(target, key=key)
+    for name, info in fetched.items():
+        hashes.remember_file(target / name, info.sha256)
 
 
 def _check_signature(artifact: Artifact, key: Path, where: str) -> None:
@@ -111,6 +116,13 @@ def _extend(
         missing = _fill(registry, wanted, target, target, progress)
         _write_own_files(target, artifact, parts)
     return missing
+
+
+def _salvage(wanted: Mapping[str, FileInfo], folder: Path) -> None:
+    """Put blobs back that a pull was just moving to their place when it was killed."""
+    for name, info in wanted.items():
+        if _holds(folder, name, info):
+            put_back(folder / name, info)
 
 
 def _fill(
@@ -160,9 +172,7 @@ def _download(
         if progress:
             progress(done, total, name)
 
-    return {
-        info.sha256: download(registry, info, name, partial(advance, name)) for name, info in files.items()
-    }
+    return {info.sha256: download(registry, info, name, partial(advance, name)) for name, info in files.items()}
 
 
 def _place(blob: Path, folder: Path, name: str, info: FileInfo, keep: bool) -> None:

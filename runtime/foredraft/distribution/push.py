@@ -39,9 +39,7 @@ def push(
     BundleError for a damaged or partly pulled bundle, RegistryError for what the registry refuses.
     """
     if not bundle.complete:
-        raise BundleError(
-            f"{bundle.path}: only a part of the bundle was pulled; pull all of it before pushing"
-        )
+        raise BundleError(f"{bundle.path}: only a part of the bundle was pulled; pull all of it before pushing")
     if reference.digest:
         raise RegistryError(f"{reference}: a push goes to a tag, not to a digest; give HOST/NAME:TAG")
     registry = Registry(reference, plain_http)

@@ -123,6 +123,8 @@ class Registry:
                 self._authorization = self._credentials.answer(response)
                 response.close()
                 response = self._request(method, url, headers, data)
+                if response.status_code == 401:
+                    raise RegistryError(f"{self._name}: the login was refused; log in again, or ask for access")
             with response:
                 yield response
         except requests.RequestException as error:
@@ -144,9 +146,7 @@ class Registry:
             pieces.append(piece)
             size += len(piece)
             if size > limit:
-                raise RegistryError(
-                    f"{self._name}: sent more than {limit} bytes where a small document was expected"
-                )
+                raise RegistryError(f"{self._name}: sent more than {limit} bytes where a small document was expected")
         return b"".join(pieces)
 
     def _checked(self, data: bytes, digest: str) -> bytes:

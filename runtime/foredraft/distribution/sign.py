@@ -23,9 +23,7 @@ def sign(bundle: Bundle, key: Path, password: str | None = None) -> Path:
     partly pulled bundle, BundleError for a file that is not the manifest's.
     """
     if not bundle.complete:
-        raise SignatureError(
-            f"{bundle.path}: only a part of the bundle was pulled; pull all of it before signing"
-        )
+        raise SignatureError(f"{bundle.path}: only a part of the bundle was pulled; pull all of it before signing")
     with tempfile.TemporaryDirectory() as folder:
         signature, public = Path(folder) / SIGNATURE, Path(folder) / "public.pem"
         public.write_bytes(_public_key(key, password))
@@ -58,9 +56,7 @@ def _public_key(key: Path, password: str | None) -> bytes:
     except OSError as error:
         raise SignatureError(f"{key}: the key cannot be read ({error.strerror})") from error
     except (TypeError, ValueError, UnsupportedAlgorithm) as error:
-        raise SignatureError(
-            f"{key}: is not a private key in PEM form, or its password is wrong ({error})"
-        ) from error
+        raise SignatureError(f"{key}: is not a private key in PEM form, or its password is wrong ({error})") from error
     return private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 

@@ -99,14 +99,10 @@ def _parse(block: bytes, where: str) -> Member:
     try:
         info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
     except (tarfile.HeaderError, ValueError) as error:
-        raise BundleError(
-            f"{where}: not a tar that `foredraft pack` wrote ({error}); fetch it again"
-        ) from error
+        raise BundleError(f"{where}: not a tar that `foredraft pack` wrote ({error}); fetch it again") from error
     if info.type not in tarfile.REGULAR_TYPES or info.type == tarfile.GNUTYPE_SPARSE:
         kind = _KINDS.get(info.type, f"an entry of type {info.type!r}")
-        raise BundleError(
-            f"{where}: {info.name[:200]!r} is {kind}, expected plain files only; nothing was unpacked"
-        )
+        raise BundleError(f"{where}: {info.name[:200]!r} is {kind}, expected plain files only; nothing was unpacked")
     if info.size < 0:
         raise BundleError(f"{where}: {info.name[:200]!r} has a negative size")
     return Member(info.name, info.size)

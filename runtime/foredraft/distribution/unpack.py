@@ -72,9 +72,7 @@ def _check_room(archive: Path, folder: Path, total: int) -> None:
     """What the manifest announces must be in the archive, and must fit on the disk."""
     size = archive.stat().st_size
     if total > size and not archive.is_fifo():
-        raise BundleError(
-            f"{archive}: {size} bytes, but its manifest lists {total}; truncated, fetch it again"
-        )
+        raise BundleError(f"{archive}: {size} bytes, but its manifest lists {total}; truncated, fetch it again")
     free = shutil.disk_usage(folder).free
     if total > free:
         raise BundleError(
@@ -109,9 +107,7 @@ def _unpack_files(
         if progress:
             progress(done, total, name)
         if _write(file, folder / name, member, where) != info.sha256:
-            raise BundleError(
-                f"{where}: {name} does not have the sha256 of its manifest; damaged, fetch it again"
-            )
+            raise BundleError(f"{where}: {name} does not have the sha256 of its manifest; damaged, fetch it again")
         done += member.size
 
 

@@ -38,7 +38,7 @@ class Proxy:
             def do_GET(self) -> None:
                 proxy.forward(self, port)
 
-            do_HEAD = do_POST = do_PUT = do_PATCH = do_GET
+            do_HEAD = do_POST = do_PUT = do_PATCH = do_GET  # noqa: N815
 
             def log_message(self, *_: Any) -> None: ...
 

@@ -45,8 +45,8 @@ def test_a_database_is_added_and_the_signature_goes(bundle: Path, database: Path
 
 def test_one_of_the_same_name_is_replaced(bundle: Path, database: Path, tmp_path: Path) -> None:
     add_database(Bundle.open(bundle), database)
-    write(tmp_path / "x.fdb", make_database(tmp_path / "y.fdb", Bundle.open(bundle).manifest.tokenizer.sha256).read_bytes())
-    assert add_database(Bundle.open(bundle), tmp_path / "x.fdb", "wiki").complete
+    other = make_database(tmp_path / "x.fdb", Bundle.open(bundle).manifest.tokenizer.sha256)
+    assert add_database(Bundle.open(bundle), other, "wiki").complete
 
 
 def test_a_database_of_another_tokenizer(bundle: Path, tmp_path: Path) -> None:

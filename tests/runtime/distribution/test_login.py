@@ -28,7 +28,7 @@ class _Handler(BaseHTTPRequestHandler):
         challenge = f'Bearer realm="http://{host}/token",service="test",scope="repository:name:{scope}"'
         self._send(401, challenge=challenge)
 
-    do_GET = do_HEAD = do_PUT = _answer
+    do_GET = do_HEAD = do_PUT = _answer  # noqa: N815
 
     def _send(self, status: int, body: bytes = b"", location: str = "", challenge: str = "") -> None:
         self.send_response(status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from foredraft.distribution.reference import Reference, parse
 from foredraft.distribution.sign import sign
 from foredraft.errors import BundleError, ForedraftError, RegistryError, SignatureError
 from foredraft.manifest import FILE_NAME, PARTIAL
+from foredraft.session import Session
 from tests.runtime.distribution.conftest import Server
 from tests.runtime.distribution.made import make_bundle, make_keys
 
@@ -56,6 +58,20 @@ def test_a_pulled_reference_opens_without_the_network(
     assert open_bundle(str(reference)).manifest == Bundle.open(bundle).manifest
     assert open_bundle(f"oci://{reference}").complete
     assert registry.proxy.asked == []
+
+
+def test_a_pulled_model_writes_the_same_text(
+    registry: Server, tiny_bundle: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = _reference(registry, "writes")
+    push(Bundle.open(tiny_bundle()), reference)
+    pull(reference, only=["portable"])
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network was used"))
+    texts = [
+        Session(bundle, "none", lowering="portable").generate("abc", max_tokens=8).tokens
+        for bundle in (Bundle.open(tiny_bundle()), open_bundle(str(reference)))
+    ]
+    assert texts[0] == texts[1]
 
 
 def test_a_second_push_uploads_only_what_changed(registry: Server, tmp_path: Path) -> None:

@@ -154,6 +154,19 @@ def test_a_key_with_a_password(bundle: Path, keys: tuple[Path, Path], tmp_path: 
     Bundle.open(bundle, key=keys[1])
 
 
+def test_a_good_signature_is_checked_once(
+    bundle: Path, keys: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign(Bundle.open(bundle), keys[0])
+    Bundle.open(bundle, key=keys[1])
+    with monkeypatch.context() as patch:
+        patch.setattr("foredraft.bundle.check_signature", lambda *_: pytest.fail("checked again"))
+        Bundle.open(bundle, key=keys[1])
+    edit_manifest(bundle, foredraft="9.9.9")
+    with pytest.raises(SignatureError, match="made for other content"):
+        Bundle.open(bundle, key=keys[1])
+
+
 def test_the_commands(bundle: Path, keys: tuple[Path, Path]) -> None:
     assert CliRunner().invoke(cli, ["sign", str(bundle), "--key", str(keys[0])]).exit_code == 0
     done = CliRunner().invoke(cli, ["verify", str(bundle), "--require-signature", "--key", str(keys[1])])
