@@ -58,7 +58,7 @@ class Writer:
     def _round(self, text: list[int], depth: int) -> tuple[Round, Float32]:
         """Draft at most ``depth`` deep, let exits judge as the policy says, verify what is left, commit what is right.
 
-        Returns the round and the logits that chose its tokens.
+        Returns the round and, if the drafter wants them, the logits that chose its tokens.
         """
         round_, draft, alive = Round(self.scheduler.plan()), Draft(self.chain.arena, text), [TIP]
         while True:
@@ -82,7 +82,7 @@ class Writer:
         path = self._accept(draft, dict(zip(alive, logits, strict=True)), round_, text)
         self.chain.commit(draft.slots(path).tolist())
         round_.tree, round_.accepted, round_.verified = draft.tree, path[1:], len(alive)
-        return round_, logits[[alive.index(node) for node in path]]
+        return round_, logits[[alive.index(node) for node in path]] if self.drafter.wants_logits else logits
 
     def _grow(self, draft: Draft, round_: Round, room: int) -> list[int]:
         """Hang the drafter's tree under the tip, or where it has none, what the draft exit writes; returns the nodes."""

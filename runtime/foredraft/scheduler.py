@@ -19,12 +19,15 @@ MOST_FREE = 64
 """Nodes of a tree where they are nearly free."""
 NEARLY_FREE = 0.004
 """A node is nearly free if its price, the tokens that plain decoding writes in its time, is below this."""
-ALLOWANCE = 0.012
+ALLOWANCE = 0.015
 """Share of all time that may be lost in the long run."""
-OPENING_CREDIT, MOST_CREDIT = 1.5, 6.0
+OPENING_CREDIT, MOST_CREDIT = 2.0, 5.0
 """Credit at the start, and at most, in plain forwards."""
-RESUME_CREDIT = 0.5
-"""Plain forwards' worth of credit that must have come together before drafting is tried again."""
+RESUME_CREDIT = 0.2
+"""Plain forwards' worth of credit that must have come together before drafting is tried again: a small tree's price."""
+STAKE = 0.15
+"""Share of the credit that one round's tree may cost."""
+_LEAST_BUDGET, _FIRST_BUDGET = 4.0, 8.0
 _MEMORY = 0.99
 """Weight of a round in the running rate after the next round."""
 
@@ -48,6 +51,7 @@ class TreeScheduler:
         self._tokens, self._seconds = 1.0, curve.seconds(1)
         self._credit = OPENING_CREDIT * curve.seconds(1)
         self._suspended = False
+        self._budget = _FIRST_BUDGET
 
     @property
     def rate(self) -> float:
@@ -63,7 +67,7 @@ class TreeScheduler:
         """What to draft in the next round."""
         if self._suspended:
             return Plan(0, 1.0)
-        budget = MOST_FREE if self._price(MOST_FREE) < NEARLY_FREE else MOST
+        budget = min(int(self._budget), self._most())
         # Less than the least that a node can cost on average, since the last one may be cheaper than the average:
         # `choose` knows the tree and decides for good, this only spares the drafter what is hopeless.
         return Plan(budget, 0.75 * min(map(self._price, range(1, budget + 1))))
@@ -72,7 +76,7 @@ class TreeScheduler:
         """How many of the tree's nodes, from the first, to verify; 0 is plain decoding."""
         rate, plain = self.rate, self.curve.seconds(1)
         best, best_gain, gain = 0, 0.0, 0.0
-        affordable = max(self._credit, RESUME_CREDIT * plain)
+        affordable = max(STAKE * self._credit, RESUME_CREDIT * plain)
         for count, probability in enumerate(tree.probabilities, 1):
             gain += probability
             extra = self.curve.seconds(count + 1) - plain
@@ -80,7 +84,18 @@ class TreeScheduler:
                 break
             if gain - rate * extra > best_gain:
                 best, best_gain = count, gain - rate * extra
+        self._adapt_budget(best, len(tree))
         return best
+
+    def _adapt_budget(self, chosen: int, proposed: int) -> None:
+        """Ask for somewhat more than is usually chosen, since each node asked for costs the drafter time."""
+        if chosen > 0.75 * proposed and proposed >= int(self._budget):
+            self._budget = min(2.0 * self._budget, self._most())
+        else:
+            self._budget = max(self._budget + 0.15 * (1.25 * chosen + 1.5 - self._budget), _LEAST_BUDGET)
+
+    def _most(self) -> int:
+        return MOST_FREE if self._price(MOST_FREE) < NEARLY_FREE else MOST
 
     def observe(self, nodes: int, accepted: int, seconds_forward: float, seconds_draft: float = 0.0) -> None:
         """A round verified ``nodes`` drafted nodes and accepted ``accepted`` of them (its own token not counted).

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from foredraft.costs import CostCurve
-from foredraft.scheduler import MOST, MOST_CREDIT, MOST_FREE, OPENING_CREDIT, Scheduler
+from foredraft.scheduler import MOST, MOST_CREDIT, MOST_FREE, OPENING_CREDIT, TreeScheduler
 from foredraft.tree import TIP, Tree
 
 Text = Callable[[random.Random, int], tuple[list[float], float]]
@@ -47,7 +47,7 @@ def chain(probabilities: list[float]) -> Tree:
 
 def simulate(costs: CostCurve, text: Text, tokens: int, fixed: int | None = None, seed: int = 0) -> float:
     """How many times as fast as plain decoding ``tokens`` tokens are written."""
-    scheduler, chance, draft = Scheduler(costs), random.Random(seed), 0.0003
+    scheduler, chance, draft = TreeScheduler(costs), random.Random(seed), 0.0003
     truth = CostCurve(costs.as_dict())
     written, seconds, round_ = 0, 0.0, 0
     while written < tokens:
@@ -93,26 +93,35 @@ def test_decisions_depend_on_the_observations_only() -> None:
 
 
 def test_a_node_is_kept_if_it_pays() -> None:
-    scheduler = Scheduler(CostCurve({1: 1.0, 65: 1.0 + 64 * 0.1}))  # each node costs a tenth of a plain token
+    scheduler = TreeScheduler(CostCurve({1: 1.0, 65: 1.0 + 64 * 0.1}))  # each node costs a tenth of a plain token
     assert scheduler.choose(chain([0.5, 0.2, 0.11, 0.09, 0.05])) == 3
     assert scheduler.choose(chain([0.09, 0.08])) == 0
     assert scheduler.choose(chain([])) == 0
     plan = scheduler.plan()
-    assert plan.budget == MOST and 0.0 < plan.minimum < 0.1
+    assert 0 < plan.budget <= MOST and 0.0 < plan.minimum < 0.1
 
 
 def test_sizes_up_to_the_edge_of_a_step_are_taken() -> None:
-    scheduler = Scheduler(curve("stepped"))
+    scheduler = TreeScheduler(curve("stepped"))
     assert scheduler.choose(chain([0.02] * 40)) == 7  # nodes 2 to 7 are free, the eighth is not
 
 
-def test_nearly_free_nodes_allow_a_bigger_tree() -> None:
-    assert Scheduler(curve("flat")).plan().budget == MOST_FREE
-    assert Scheduler(curve("steep")).plan().budget == MOST
+@pytest.mark.parametrize(("costs", "most"), [("flat", MOST_FREE), ("steep", MOST)])
+def test_the_budget_grows_while_all_that_is_proposed_is_chosen(costs: str, most: int) -> None:
+    scheduler = TreeScheduler(curve(costs))
+    budgets = []
+    for _ in range(8):
+        budgets.append(scheduler.plan().budget)
+        nodes = scheduler.choose(chain([0.99**depth for depth in range(budgets[-1])]))
+        scheduler.observe(nodes, nodes, scheduler.curve.seconds(nodes + 1))
+    assert budgets == sorted(budgets) and budgets[-1] == most
+    for _ in range(40):
+        scheduler.choose(chain([0.5, 0.001, 0.001]))
+    assert scheduler.plan().budget <= 4
 
 
 def test_credit_bounds_what_is_lost() -> None:
-    scheduler = Scheduler(curve("gentle"))
+    scheduler = TreeScheduler(curve("gentle"))
     plain = scheduler.curve.seconds(1)
     assert scheduler.credit == pytest.approx(OPENING_CREDIT * plain)
     for _ in range(30):

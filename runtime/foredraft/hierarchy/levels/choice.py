@@ -17,11 +17,15 @@ def chosen_levels(
 ) -> tuple[str, ...]:
     """The levels to draft from, in order: ``levels`` ("context,model"), or all that there is a database for.
 
+    Where there is a corpus, recycled logits add next to nothing to small trees, and take time: then they are left out
+    unless asked for.
+
     Raise RequestError for a level that is unknown to the drafter, named twice, or without its database.
     """
     databases = {"model": model, "corpus": corpus}
     if levels is None:
-        return tuple(name for name in known if databases.get(name, True) is not None)
+        found = (name for name in known if databases.get(name, True) is not None)
+        return tuple(name for name in found if name != "recycled" or corpus is None)
     names = tuple(part.strip() for part in levels.split(",")) if isinstance(levels, str) else tuple(levels)
     for name in names:
         if name not in known:
