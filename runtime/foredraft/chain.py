@@ -15,14 +15,18 @@ import numpy.typing as npt
 from foredraft.arena import Arena
 from foredraft.engines.base import WINDOW, EngineSequence, Float32, Int32
 
+HEAD, EXIT_HEAD = -1, -2
+"""What ran, in a chain's log, if it was no segment: the whole head, or the one that exits draft and judge with."""
+
 
 @dataclass(slots=True)
 class Work:
     """What has been computed. Deterministic, so tests may assert it.
 
     ``forwards``: passes through the last segment after the prompt; ``layer_passes``: how often a layer's weights were
-    read, for however many nodes at once; ``layer_runs``: the same, times the nodes (one for each node and layer); ``head_rows``: rows that went through the head; ``rows_moved``: slots whose
-    rows were copied to close up an accepted path.
+    read, for however many nodes at once; ``layer_runs``: the same, times the nodes (one for each node and layer);
+    ``head_rows``: rows that went through the head; ``rows_moved``: slots whose rows were copied to close up an accepted
+    path.
     """
 
     forwards: int = 0
@@ -39,6 +43,8 @@ class Chain:
         """``layers[k]`` is the number of layers of segment k."""
         self.arena = Arena(sequence.slots)
         self.work = Work()
+        self.log: list[tuple[int, int]] | None = None
+        """If a list, every forward is appended to it: the segment or head that ran, and on how many nodes."""
         self._sequence = sequence
         self._layers = tuple(layers)
 
@@ -77,7 +83,7 @@ class Chain:
 
     def logits(self, rows: Int32) -> Float32:
         """Head over rows of the last batch."""
-        self.work.head_rows += len(rows)
+        self._count_head(HEAD, len(rows))
         return self._sequence.logits(rows)
 
     def exit_logits(self, rows: Int32) -> Float32:
@@ -85,7 +91,7 @@ class Chain:
 
         An exit may know only the most frequent tokens; the others are -inf.
         """
-        self.work.head_rows += len(rows)
+        self._count_head(EXIT_HEAD, len(rows))
         known, ids = self._sequence.draft_logits(rows)
         if len(ids) == self._sequence.vocab_size:
             return known
@@ -115,3 +121,10 @@ class Chain:
         self.arena.stage[slots] = segment + 1
         self.work.layer_passes += self._layers[segment]
         self.work.layer_runs += len(slots) * self._layers[segment]
+        if self.log is not None:
+            self.log.append((segment, len(slots)))
+
+    def _count_head(self, head: int, rows: int) -> None:
+        self.work.head_rows += rows
+        if self.log is not None:
+            self.log.append((head, rows))

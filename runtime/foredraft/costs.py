@@ -14,7 +14,7 @@ from foredraft.cache import cache_folder, write_atomically
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 17, 24, 33, 48, 65)
 """Forward sizes that are measured; between them the cost is interpolated."""
 REPEATS = 5
-_SHARED, _OWN = 0.05, 0.02
+_SHARED, _OWN = 0.1, 0.004
 """Weights of a new measurement in the common scale (a growing context slows every size) and in its own size."""
 _OUTLIER = 2.0
 _REFRESH = 16

@@ -19,11 +19,11 @@ MOST_FREE = 64
 """Nodes of a tree where they are nearly free."""
 NEARLY_FREE = 0.004
 """A node is nearly free if its price, the tokens that plain decoding writes in its time, is below this."""
-ALLOWANCE = 0.015
+ALLOWANCE = 0.018
 """Share of all time that may be lost in the long run."""
 OPENING_CREDIT, MOST_CREDIT = 2.0, 5.0
 """Credit at the start, and at most, in plain forwards."""
-RESUME_CREDIT = 0.2
+RESUME_CREDIT = 0.3
 """Plain forwards' worth of credit that must have come together before drafting is tried again: a small tree's price."""
 STAKE = 0.15
 """Share of the credit that one round's tree may cost."""

@@ -1,4 +1,7 @@
-"""Run the same questions with several drafters, interleaved, on one engine. Knows nothing of how it is shown."""
+"""Run the same questions with several drafters or policies, interleaved, on one engine.
+
+Knows nothing of how it is shown.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from statistics import median
 from typing import Any
 
 from foredraft.bench.calibration import Calibration
-from foredraft.bench.comparison import BASELINE, Comparison, Run
+from foredraft.bench.comparison import BASELINE, Comparison, Kind, Run
 from foredraft.bench.questions import Question
+from foredraft.bench.rounds import Written, agreement, write
 from foredraft.bench.trace import RoundTrace, Tracer
 from foredraft.bundle import Bundle
 from foredraft.engines.base import Engine
@@ -33,17 +37,19 @@ def compare(
     open_session: Callable[[str], Session] | None = None,
     chat: bool = True,
     traced: int = 0,
+    kind: Kind = "drafter",
 ) -> Iterator[Comparison]:
     """Yield the growing comparison, empty at first, after every question. Plain decoding is always among the drafters.
 
     Each repeat starts from drafters that have learned nothing: state that survives from one run to the next on the
     same questions would make a false speed-up. Within a repeat, what a drafter learns from one question it may use
     for the next, as it would when serving. Of ``traced`` categories, the first question's rounds are kept.
+    With ``kind`` "policy", ``drafters`` are names of policies.
     """
     names = tuple(dict.fromkeys([BASELINE, *drafters]))
     make = open_session or (lambda name: Session(bundle, name, engine=engine))
     use_chat = chat and bundle.chat_template is not None
-    comparison = Comparison(names, len(questions))
+    comparison = Comparison(names, len(questions), kind=kind)
     yield comparison
     sessions = [{name: make(name) for name in names} for _ in range(repeats)]
     to_trace = _first_of_categories(questions, traced)
@@ -51,11 +57,13 @@ def compare(
         request: dict[str, Any] = {"max_tokens": max_tokens, "sampling": sampling, "prompt": question.prompt}
         if use_chat:
             request["messages"] = [{"role": "user", "content": request.pop("prompt")}]
-        written: dict[str, list[list[Chunk]]] = {name: [] for name in names}
+        written: dict[str, list[Written]] = {name: [] for name in names}
         for repeat in sessions:
             for name in _rotated(names, index):  # no drafter always runs first
-                written[name].append(list(repeat[name].stream(**request)))
-        traces = {name: _trace(sessions[0][name], written[name][0]) if index in to_trace else () for name in names}
+                written[name].append(write(repeat[name], request))
+        traces = {
+            name: _trace(sessions[0][name], written[name][0].chunks) if index in to_trace else () for name in names
+        }
         comparison.finished.append({name: _run(question, written[name], traces[name]) for name in names})
         yield comparison
 
@@ -67,15 +75,15 @@ def check_drafters(names: Sequence[str], known: Sequence[str]) -> None:
             raise RequestError(f"drafter {name!r}: expected one of {', '.join(known)}")
 
 
-def _run(question: Question, repeats: Sequence[Sequence[Chunk]], trace: tuple[RoundTrace, ...]) -> Run:
-    results = [chunks[-1].result for chunks in repeats]
+def _run(question: Question, repeats: Sequence[Written], trace: tuple[RoundTrace, ...]) -> Run:
+    results = [written.chunks[-1].result for written in repeats]
     seconds = median(result.stats.seconds_decode for result in results if result)
+    rounds = [chunk.round for chunk in repeats[0].chunks if chunk.round is not None]
     calibration = Calibration()
-    for chunk in repeats[0]:
-        if chunk.round is not None:
-            calibration.add(chunk.round)
+    for round_ in rounds:
+        calibration.add(round_)
     assert results[0] is not None  # the last chunk of a stream carries it
-    return Run(question, results[0], seconds, calibration, trace)
+    return Run(question, results[0], seconds, calibration, trace, repeats[0].rounds, agreement(rounds))
 
 
 def _trace(session: Session, chunks: Sequence[Chunk]) -> tuple[RoundTrace, ...]:

@@ -1,24 +1,33 @@
-"""Answers of several drafters to the same questions, and their figures. Knows nothing of how they are shown."""
+"""Answers of several drafters, or policies, to the same questions, and their figures.
+
+Knows nothing of how they are shown.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from foredraft.bench.calibration import Calibration
 from foredraft.bench.questions import Question
+from foredraft.bench.rounds import RoundWork
 from foredraft.bench.trace import RoundTrace
 from foredraft.result import Result
 
 BASELINE = "none"
+"""Plain decoding, whatever is compared."""
+Kind = Literal["drafter", "policy"]
+"""What the names of a comparison are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One question written by one drafter.
+    """One question written by one drafter or policy.
 
-    ``seconds`` is the median decoding time of its repeats; ``trace`` has the answer's first rounds if they were kept.
+    ``seconds`` is the median decoding time of its repeats; ``trace`` has the answer's first rounds if they were kept;
+    ``rounds`` is the work of all but the prompt's own; ``agreement`` maps an exit to the tokens that it was asked for
+    and those that were right.
     """
 
     question: Question
@@ -26,6 +35,8 @@ class Run:
     seconds: float
     calibration: Calibration = field(default_factory=Calibration)
     trace: tuple[RoundTrace, ...] = ()
+    rounds: tuple[RoundWork, ...] = ()
+    agreement: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def decoded(self) -> int:
@@ -35,7 +46,8 @@ class Run:
 
 @dataclass(slots=True)
 class Comparison:
-    """``finished[i]`` has all drafters' runs of question i, added at once: an interrupt never leaves a part.
+    """``finished[i]`` has all drafters' (or policies') runs of question i, added at once: an interrupt never leaves a
+    part.
 
     ``asked`` is how many questions there are.
     """
@@ -43,6 +55,7 @@ class Comparison:
     drafters: tuple[str, ...]
     asked: int
     finished: list[dict[str, Run]] = field(default_factory=list)
+    kind: Kind = "drafter"
 
     def runs(self, name: str, category: str | None = None) -> list[Run]:
         """One drafter's runs, in the order of the questions; of one category, or all."""
@@ -69,11 +82,14 @@ class Comparison:
         speed, plain_speed = _speed(chosen), _speed(self.runs(BASELINE, category))
         rounds = sum(run.result.stats.rounds for run in chosen)
         drafting = sum(run.result.stats.seconds_draft for run in chosen)
+        decoded = sum(run.decoded for run in chosen) or 1
         return {
             "ratio": speed / plain_speed if plain_speed else 0.0,
             "mat": sum(run.decoded for run in chosen) / rounds if rounds else 0.0,
             "tokens_per_second": speed,
             "drafting_ms": 1000 * drafting / rounds if rounds else 0.0,
+            "layer_passes": sum(run.result.stats.layer_passes for run in chosen) / decoded,
+            "layer_runs": sum(run.result.stats.layer_runs for run in chosen) / decoded,
         }
 
     def levels(self, name: str) -> dict[str, dict[str, int]]:
@@ -90,23 +106,34 @@ class Comparison:
         """Of one drafter, over all questions."""
         return Calibration.total(run.calibration for run in self.runs(name))
 
+    def agreement(self, name: str | None = None) -> dict[int, tuple[int, int]]:
+        """{exit: (tokens it was asked for, those that were right)} of one, or of all together."""
+        total: dict[int, tuple[int, int]] = {}
+        for run in (run for each in self.drafters if name in (None, each) for run in self.runs(each)):
+            for exit_, (asked, right) in run.agreement.items():
+                before = total.get(exit_, (0, 0))
+                total[exit_] = (before[0] + asked, before[1] + right)
+        return dict(sorted(total.items()))
+
     def acceptance_by_position(self, name: str) -> list[float]:
         """Share of rounds in which at least 1, 2, 3 … drafts were accepted."""
         return acceptance_by_position(self.runs(name))
 
     def to_json(self) -> dict[str, Any]:
         """All figures as plain JSON values; docs/bench.md describes them."""
-        drafters = {}
+        compared = {}
         for name in self.drafters:
             figures: dict[str, Any] = dict(self.summary(name))
             figures["levels"] = self.levels(name)
             figures["acceptance_by_position"] = self.acceptance_by_position(name)
             figures["calibration"] = [bucket._asdict() for bucket in self.calibration(name).buckets()]
             figures["categories"] = {category: self.summary(name, category) for category in self.categories()}
-            drafters[name] = figures
+            figures["exits"] = {str(e): {"asked": a, "agreed": r} for e, (a, r) in self.agreement(name).items()}
+            compared[name] = figures
         questions = {"asked": self.asked, "finished": len(self.finished)}
         unequal = self.unequal
-        return {"equal": not unequal, "unequal": unequal, "questions": questions, "drafters": drafters}
+        key = "drafters" if self.kind == "drafter" else "policies"
+        return {"equal": not unequal, "unequal": unequal, "questions": questions, key: compared}
 
 
 def acceptance_by_position(runs: Sequence[Run]) -> list[float]:

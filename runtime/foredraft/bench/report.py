@@ -46,6 +46,7 @@ def render_report(comparison: Comparison, about: Mapping[str, str]) -> str:
         asked=comparison.asked,
         finished=len(comparison.finished),
         unequal=comparison.unequal,
+        kind=comparison.kind,
         drafters=drafters,
         drafting=[name for name in drafters if name != BASELINE],
         colour={name: plots.colour(index) for index, name in enumerate(drafters)},

@@ -7,10 +7,22 @@ from rich.table import Table
 from rich.text import Text
 
 from foredraft.bench.comparison import BASELINE, Comparison
+from foredraft.bench.simulate import Simulation
+from foredraft.bench.sweep import Verdict
+
+COLUMNS = {
+    "tokens/s": ("tokens_per_second", ".1f"),
+    "ratio to none": ("ratio", ".2f"),
+    "tokens per forward": ("mat", ".2f"),
+    "drafting ms/round": ("drafting_ms", ".2f"),
+    "layer passes/token": ("layer_passes", ".2f"),
+    "layer runs/token": ("layer_runs", ".1f"),
+}
+"""Heading, figure and format; the last two are shown for policies only."""
 
 
 def render(comparison: Comparison, title: str) -> RenderableType:
-    """Overall figures per drafter, acceptance by level, the ratio to plain decoding per category, what differed."""
+    """Overall figures per drafter or policy, acceptance by level, figures per category, what differed."""
     if not comparison.finished:
         return Text("No question was finished.", "bold")
     parts: list[RenderableType] = [_overall(comparison, title)]
@@ -26,26 +38,41 @@ def console(stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False)
 
 
-def _overall(comparison: Comparison, title: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("drafter")
-    for heading in ("tokens/s", "ratio to none", "tokens per forward", "drafting ms/round"):
+def render_simulation(simulation: Simulation, comparison: Comparison) -> RenderableType:
+    """Rates elsewhere beside those measured here, and the constants that they rest on."""
+    table = Table(title=f"Simulated: {simulation.name}", title_justify="left")
+    table.add_column(comparison.kind, overflow="fold")
+    for heading in ("tokens/s", "ratio to none", "ratio measured here"):
         table.add_column(heading, justify="right")
-    for name in comparison.drafters:
-        figures = comparison.summary(name)
-        table.add_row(
-            name,
-            f"{figures['tokens_per_second']:.1f}",
-            f"{figures['ratio']:.2f}",
-            f"{figures['mat']:.2f}",
-            f"{figures['drafting_ms']:.2f}",
-        )
+    for name in sorted(simulation.rates, key=lambda name: -simulation.rates[name]):
+        measured = f"{comparison.summary(name)['ratio']:.2f}"
+        table.add_row(name, f"{simulation.rates[name]:.1f}", f"{simulation.ratio(name):.2f}", measured)
+    return Group(table, Text(simulation.about))
+
+
+def render_verdicts(verdicts: list[Verdict]) -> RenderableType:
+    """A line for each exit."""
+    return Text("\n".join(map(str, verdicts)), "bold")
+
+
+def _overall(comparison: Comparison, title: str) -> Table:
+    """Policies stand fastest first, drafters in the order that they were named in."""
+    policies = comparison.kind == "policy"
+    columns = list(COLUMNS.items()) if policies else list(COLUMNS.items())[:-2]
+    table = Table(title=title, title_justify="left")
+    table.add_column(comparison.kind, overflow="fold")
+    for heading, _ in columns:
+        table.add_column(heading, justify="right")
+    figures = {name: comparison.summary(name) for name in comparison.drafters}
+    order = sorted(figures, key=lambda name: -figures[name]["ratio"]) if policies else list(figures)
+    for name in order:
+        table.add_row(name, *(format(figures[name][figure], form) for _, (figure, form) in columns))
     return table
 
 
 def _by_level(comparison: Comparison) -> Table:
     table = Table(title="Drafts by level", title_justify="left")
-    table.add_column("drafter")
+    table.add_column(comparison.kind, overflow="fold")
     table.add_column("level")
     for heading in ("drafted", "accepted", "share"):
         table.add_column(heading, justify="right")
@@ -59,15 +86,18 @@ def _by_level(comparison: Comparison) -> Table:
 
 
 def _by_category(comparison: Comparison) -> Table:
-    """Cells: ratio to plain decoding (tokens per forward)."""
-    table = Table(title="By category: ratio (tokens per forward)", title_justify="left")
+    """Cells: ratio to plain decoding, and in brackets tokens per forward, or a policy's layer passes per token."""
+    policies = comparison.kind == "policy"
+    second = "layer_passes" if policies else "mat"
+    heading = "layer passes per token" if policies else "tokens per forward"
+    table = Table(title=f"By category: ratio ({heading})", title_justify="left")
     table.add_column("category")
-    drafters = [name for name in comparison.drafters if name != BASELINE]
-    for name in drafters:
-        table.add_column(name, justify="right")
+    compared = [name for name in comparison.drafters if name != BASELINE]
+    for name in compared:
+        table.add_column(name, justify="right", overflow="fold")
     for category in comparison.categories():
-        figures = [comparison.summary(name, category) for name in drafters]
-        table.add_row(Text(category), *(f"{f['ratio']:.2f} ({f['mat']:.2f})" for f in figures))
+        figures = [comparison.summary(name, category) for name in compared]
+        table.add_row(Text(category), *(f"{f['ratio']:.2f} ({f[second]:.2f})" for f in figures))
     return table
 
 
@@ -75,4 +105,6 @@ def _verdict(comparison: Comparison) -> Text:
     if unequal := comparison.unequal:
         return Text(f"DIFFERENT TEXT: {', '.join(f'{name} on {id_}' for name, id_ in unequal)}", "bold red")
     questions = len(comparison.finished)
-    return Text(f"Every drafter wrote the same tokens as plain decoding on all {questions} questions.", "green")
+    return Text(
+        f"Every {comparison.kind} wrote the same tokens as plain decoding on all {questions} questions.", "green"
+    )

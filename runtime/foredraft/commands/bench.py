@@ -1,9 +1,9 @@
-"""``foredraft bench``: how much each drafter gains on your questions, and proof that no token changed."""
+"""``foredraft bench``: how much each drafter or policy gains on your questions, and proof that no token changed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from foredraft.bench.comparison import Comparison
+    from foredraft.bench.contest import Contest, Rig
+    from foredraft.bench.hardware import Hardware
+    from foredraft.bench.simulate import Simulation
+    from foredraft.bench.sweep import Verdict
     from foredraft.bundle import Bundle
     from foredraft.engines.base import Engine
-    from foredraft.session import Session
 
+DRAFTERS = "none,prompt-lookup,context,blend"
 TRACED = 6
 """Categories whose first question's texts the report shows."""
 EXAMPLES = """
@@ -27,20 +31,26 @@ Examples:
   foredraft bench BUNDLE --questions spec_bench.jsonl --per-category 4 --threads 1 --repeats 3
   foredraft bench BUNDLE --questions prompts.jsonl --temperature 1.0 --seed 7 --json out.json
   foredraft bench BUNDLE --questions prompts.jsonl --report out.html
+  foredraft bench BUNDLE --questions prompts.jsonl --policies tree,hispec:draft_tokens=2,tentative=4,auto
+  foredraft bench BUNDLE --questions prompts.jsonl --policies tree,echo,auto --simulate gpu-7b
+  foredraft bench BUNDLE --questions prompts.jsonl --sweep-exits
 """
 
 
-@click.command(short_help="Compare drafters on a file of questions.", epilog=EXAMPLES)
+@click.command(short_help="Compare drafters or policies on a file of questions.", epilog=EXAMPLES)
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--questions", required=True, type=click.Path(path_type=Path), help="JSONL with 'prompt' or 'turns'.")
+@click.option("--drafters", metavar="NAMES", help=f"Comma-separated [default: {DRAFTERS}; with policies: blend].")
 @click.option(
-    "--drafters", default="none,prompt-lookup,context,blend", show_default=True, help="Comma-separated names."
+    "--policies", multiple=True, metavar="NAMES", help="Compare these, comma-separated; see docs/policies.md."
 )
+@click.option("--sweep-exits", is_flag=True, help="Find out which exits pay, and how to use them.")
+@click.option("--simulate", metavar="NAME", help="Also on hardware that is not here: gpu-7b, gpu-7b-int4, cpu-7b-int4.")
 @click.option("--db", "databases", type=click.Path(path_type=Path), multiple=True, metavar="FILE", help="A database.")
 @click.option("--levels", metavar="NAMES", help="Levels that blend drafts from: context,model,corpus,recycled.")
 @click.option("--max-tokens", default=128, show_default=True, type=click.IntRange(1), help="Longest answer.")
 @click.option("--per-category", type=click.IntRange(1), help="Only the first so many questions of each category.")
-@click.option("--policy", default="auto", show_default=True, help="auto, fixed:N (N nodes), or a scheme's name.")
+@click.option("--policy", metavar="NAME", help="auto, fixed:N (N nodes), or a scheme's name [default: auto].")
 @click.option("--temperature", default=0.0, show_default=True, type=float, help="0 is greedy.")
 @click.option("--top-p", default=1.0, show_default=True, type=float)
 @click.option("--seed", default=0, show_default=True, type=int)
@@ -54,12 +64,15 @@ Examples:
 def bench(
     bundle: Path,
     questions: Path,
-    drafters: str,
+    drafters: str | None,
+    policies: tuple[str, ...],
+    sweep_exits: bool,
+    simulate: str | None,
     databases: tuple[Path, ...],
     levels: str | None,
     max_tokens: int,
     per_category: int | None,
-    policy: str,
+    policy: str | None,
     temperature: float,
     top_p: float,
     seed: int,
@@ -71,48 +84,82 @@ def bench(
     json_path: Path | None,
     report: Path | None,
 ) -> None:
-    """Write the same answers with several drafters, question by question, and compare speed and tokens.
+    """Write the same answers with several drafters, or policies, question by question; compare speed and tokens.
 
     Exits with 1 if any answer differs from plain decoding's. Speeds are decoding only; the prompt's own forward is
-    left out, for all drafters alike. Ctrl-C ends it early, with the figures of the questions finished so far.
+    left out, for all alike. Ctrl-C ends it early, with the figures of the questions finished so far.
     """
     from foredraft import Bundle, SamplingParams
-    from foredraft.bench.compare import check_drafters, compare
+    from foredraft.bench.compare import compare
+    from foredraft.bench.contest import Rig
     from foredraft.bench.questions import read_questions
     from foredraft.bench.table import console, render
-    from foredraft.drafters import names
     from foredraft.engines.onnxruntime import OnnxRuntimeEngine
 
-    chosen = [name.strip() for name in drafters.split(",") if name.strip()]
-    check_drafters(chosen, names())
     _check_folders(json_path, report)
     asked = read_questions(questions, per_category)
     sampling = SamplingParams(temperature=temperature, top_p=top_p, seed=seed)
     opened = Bundle.open(bundle)
     engine = OnnxRuntimeEngine(opened, threads, lowering)
+    rig, elsewhere = Rig(opened, engine, databases, levels), _elsewhere(simulate)
+    contest = _contest(rig, drafters, policy, policies, sweep_exits, elsewhere)
     growing = compare(
         opened,
         engine,
         asked,
-        chosen,
+        contest.names,
         max_tokens=max_tokens,
         sampling=sampling,
         repeats=repeats,
         chat=not raw,
-        open_session=_opener(opened, engine, policy, databases, levels),
+        open_session=contest.open_session,
         traced=TRACED if report else 0,
+        kind=contest.kind,
     )
     screen = console(stderr=json_path == Path("-"))
     comparison, interrupted = _finish(growing, screen, _print_answer(screen) if show_text else None)
     title = f"{opened.manifest.model.name}, {engine.name}, {engine.threads} threads"
     screen.print(render(comparison, f"{title}, {len(comparison.finished)} of {len(asked)} questions"))
-    settings = f"at most {max_tokens} tokens, temperature {temperature:g}, policy {policy}, repeats {repeats}"
-    _write(comparison, _about(opened, engine, settings), json_path, report)
+    found = _verdicts(comparison, opened, screen) if sweep_exits else []
+    simulation = _simulation(comparison, rig, elsewhere, screen) if simulate else None
+    settings = f"at most {max_tokens} tokens, temperature {temperature:g}, {contest.settings}, repeats {repeats}"
+    _write(comparison, _about(opened, engine, settings), json_path, report, found, simulation)
     if interrupted:
         click.echo(f"interrupted after {len(comparison.finished)} of {len(asked)} questions", err=True)
         raise SystemExit(130)
     if comparison.unequal:
         raise SystemExit(1)
+
+
+def _elsewhere(simulate: str | None) -> Hardware | None:
+    """The hardware to simulate, if it is not this machine."""
+    from foredraft.bench.hardware import HERE, hardware
+
+    return hardware(simulate) if simulate not in (None, HERE) else None
+
+
+def _contest(
+    rig: Rig,
+    drafters: str | None,
+    policy: str | None,
+    policies: tuple[str, ...],
+    sweep_exits: bool,
+    elsewhere: Hardware | None,
+) -> Contest:
+    """What the options ask to compare. Raises click.UsageError where they contradict each other."""
+    from foredraft.bench import contest, sweep
+    from foredraft.bench.compare import check_drafters
+    from foredraft.drafters import DEFAULT, names
+
+    if sum(map(bool, (policy, policies, sweep_exits))) > 1:
+        raise click.UsageError("give one of --policy (to compare drafters under), --policies and --sweep-exits")
+    chosen = contest.split_names(DRAFTERS if drafters is None else drafters)
+    check_drafters(chosen, names())
+    several = sweep.sweep(rig.exits) if sweep_exits else contest.split_policies(policies)
+    if not several or (len(several) == 1 and drafters and len(set(chosen) - {"none"}) > 1):
+        return contest.between_drafters(rig, chosen, policy or (several or ["auto"])[0])
+    drafter = contest.one_drafter([] if drafters is None else chosen, several, DEFAULT)
+    return contest.between_policies(rig, several, drafter, elsewhere)
 
 
 def _check_folders(*paths: Path | None) -> None:
@@ -124,20 +171,32 @@ def _check_folders(*paths: Path | None) -> None:
             raise RequestError(f"{path}: its folder does not exist")
 
 
-def _opener(
-    bundle: Bundle, engine: Engine, policy: str, databases: Sequence[Path], levels: str | None
-) -> Callable[[str], Session]:
-    """Opens the session of a drafter by name. Plain decoding is plain: no exit drafts for it, whatever the policy."""
-    from foredraft import Session
-    from foredraft.bench.comparison import BASELINE
+def _verdicts(comparison: Comparison, bundle: Bundle, screen: Console) -> list[Verdict]:
+    from foredraft.bench.sweep import verdicts
+    from foredraft.bench.table import render_verdicts
 
-    def open_session(name: str) -> Session:
-        if name == BASELINE:
-            return Session(bundle, name, engine=engine, policy="fixed:0")
-        own = levels if name == "blend" else None
-        return Session(bundle, name, engine=engine, policy=policy, databases=databases, levels=own)
+    layers = [*bundle.manifest.exits, bundle.manifest.model.layers]
+    found = verdicts(comparison, layers) if comparison.finished else []
+    screen.print(render_verdicts(found))
+    return found
 
-    return open_session
+
+def _simulation(comparison: Comparison, rig: Rig, elsewhere: Hardware | None, screen: Console) -> Simulation:
+    """Of what was compared, on other hardware or, to see whether to believe it, on this."""
+    from foredraft.bench.hardware import HERE, times_here
+    from foredraft.bench.simulate import host_seconds, simulate
+    from foredraft.bench.table import render_simulation
+    from foredraft.measure import measured_costs
+
+    if elsewhere:
+        times, host, about = elsewhere.times(rig.layers), elsewhere.host, elsewhere.describe()
+    else:
+        times = times_here(measured_costs(rig.bundle, rig.engine))
+        host = host_seconds(comparison, times)
+        about = f"{HERE}: measured curves of this engine, host {host * 1e6:.0f} us per round (from plain decoding)"
+    simulation = simulate(comparison, elsewhere.name if elsewhere else HERE, about, times, host)
+    screen.print(render_simulation(simulation, comparison))
+    return simulation
 
 
 def _about(bundle: Bundle, engine: Engine, settings: str) -> dict[str, str]:
@@ -180,8 +239,19 @@ def _print_answer(screen: Console) -> Callable[[Comparison], None]:
     return show
 
 
-def _write(comparison: Comparison, about: dict[str, str], json_path: Path | None, report: Path | None) -> None:
+def _write(
+    comparison: Comparison,
+    about: dict[str, str],
+    json_path: Path | None,
+    report: Path | None,
+    found: list[Verdict],
+    simulation: Simulation | None,
+) -> None:
     figures = {"about": about, **comparison.to_json()}
+    if found:
+        figures["exits"] = [verdict.to_json() for verdict in found]
+    if simulation:
+        figures["simulated"] = simulation.to_json()
     if json_path == Path("-"):
         click.echo(json.dumps(figures))
     elif json_path:

@@ -62,6 +62,8 @@ class OnnxRuntimeEngine:
         options = ort.SessionOptions()
         options.intra_op_num_threads = self.threads
         options.inter_op_num_threads = 1
+        # Every session has its own threads: those of one must not spin on while another one runs.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         options.log_severity_level = 4  # its errors arrive as exceptions
         if self.lowering == "kernels":
             options.register_custom_ops_library(str(library.library_path()))

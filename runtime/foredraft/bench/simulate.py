@@ -1,0 +1,87 @@
+"""Recorded rounds, with other times: how fast the policies of a comparison would be on other hardware.
+
+What a round drafts and accepts does not depend on the machine, except under ``auto``, which decides by the costs of the
+machine that it runs on. So that it can be compared, ``Elsewhere`` lets it decide by another machine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from foredraft.auto import AutoScheduler
+from foredraft.bench.comparison import BASELINE, Comparison
+from foredraft.bench.hardware import Times, costs_of
+from foredraft.bench.rounds import RoundWork
+from foredraft.chain import Chain
+from foredraft.policy import Policy
+from foredraft.rounds import Round
+from foredraft.tree import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """``rates`` are tokens per second by drafter or policy; ``about`` states the constants."""
+
+    name: str
+    about: str
+    rates: dict[str, float]
+
+    def ratio(self, name: str) -> float:
+        """To plain decoding."""
+        plain = self.rates.get(BASELINE, 0.0)
+        return self.rates[name] / plain if plain else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        figures = {n: {"tokens_per_second": rate, "ratio": self.ratio(n)} for n, rate in self.rates.items()}
+        return {"name": self.name, "about": self.about, "rates": figures}
+
+
+def simulate(comparison: Comparison, name: str, about: str, times: Times, host: float) -> Simulation:
+    """Every drafter's or policy's rounds with other ``times``. ``host`` is what the loop itself takes, in seconds per
+    round; drafting takes what it took here."""
+    rates = {}
+    for compared in comparison.drafters:
+        rounds = [round_ for run in comparison.runs(compared) for round_ in run.rounds]
+        seconds = sum(engine_seconds(round_.forwards, times) + round_.seconds_draft + host for round_ in rounds)
+        rates[compared] = sum(round_.tokens for round_ in rounds) / seconds if seconds else 0.0
+    return Simulation(name, about, rates)
+
+
+def engine_seconds(forwards: Iterable[tuple[int, int]], times: Times) -> float:
+    """Of forwards as in ``Chain.log``."""
+    return sum(times(what, nodes) for what, nodes in forwards)
+
+
+def host_seconds(comparison: Comparison, times: Times) -> float:
+    """What the loop itself takes here, per round: plain decoding's measured time beyond that of its forwards."""
+    runs = comparison.runs(BASELINE)
+    rounds: list[RoundWork] = [round_ for run in runs for round_ in run.rounds]
+    engine = sum(engine_seconds(round_.forwards, times) for round_ in rounds)
+    return max(sum(run.seconds for run in runs) - engine, 0.0) / len(rounds) if rounds else 0.0
+
+
+class Elsewhere:
+    """``auto`` as it would decide on a machine with other times. The chain must keep its log."""
+
+    def __init__(self, chain: Chain, times: Times, host: float) -> None:
+        self._auto = AutoScheduler(costs_of(times, chain.segments))
+        self._chain, self._times, self._host = chain, times, host
+        self._start = 0
+
+    def plan(self) -> Policy:
+        self._start = len(self._chain.log or ())
+        return self._auto.plan()
+
+    def choose(self, tree: Tree) -> int:
+        return self._auto.choose(tree)
+
+    def go_on(self, round_: Round, depth: int) -> bool:
+        return self._auto.go_on(round_, depth)
+
+    def observe(self, round_: Round) -> None:
+        """The round as it would have gone there; drafting takes what it took here."""
+        forwards = (self._chain.log or [])[self._start :]
+        self._auto.observe(replace(round_, seconds_verify=engine_seconds(forwards, self._times) + self._host))
