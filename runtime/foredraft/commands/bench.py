@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from foredraft.commands.options import bundle_argument
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -38,7 +40,7 @@ Examples:
 
 
 @click.command(short_help="Compare drafters or policies on a file of questions.", epilog=EXAMPLES)
-@click.argument("bundle", type=click.Path(path_type=Path))
+@bundle_argument
 @click.option("--questions", required=True, type=click.Path(path_type=Path), help="JSONL with 'prompt' or 'turns'.")
 @click.option("--drafters", metavar="NAMES", help=f"Comma-separated [default: {DRAFTERS}; with policies: blend].")
 @click.option(

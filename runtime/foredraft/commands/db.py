@@ -171,12 +171,12 @@ def _documents(files: tuple[Path, ...], tokenizer: Path | None) -> tuple[Any, It
 def _build_from_answers(
     out: Path, bundle: Path, prompts: Path, max_tokens: int, kind: str, max_size: int | None
 ) -> None:
-    from foredraft.bundle import Bundle
+    from foredraft.distribution import open_bundle
     from foredraft.hierarchy.build import build_database, recycled_table
     from foredraft.hierarchy.identity import open_tokenizer
     from foredraft.record import Recording
 
-    recording = Recording(Bundle.open(bundle), prompts, max_tokens)
+    recording = Recording(open_bundle(bundle), prompts, max_tokens)
     _, identity = open_tokenizer(bundle)
     with _progress() as progress:
         answers = list(recording.answers(progress))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from foredraft import drafters
+from foredraft.commands.ship_options import signature_options
 from foredraft.errors import RequestError
 from foredraft.sampling import SamplingParams
 
@@ -117,9 +118,29 @@ class AnswerOptions:
     stop: tuple[str, ...]
 
 
-def bundle_argument(command: Command) -> Command:
-    """The bundle's folder, as ``bundle``."""
-    return click.argument("bundle", type=click.Path(path_type=Path))(command)
+class BundlePath(click.Path):
+    """A bundle's folder, or a registry reference that was pulled before. Never touches the network."""
+
+    name = "bundle"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        from foredraft.distribution import resolve
+
+        return resolve(super().convert(value, param, ctx))
+
+
+def bundle_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The bundle's folder, as ``bundle``; if a signature is asked for, it is checked before the command runs."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, bundle: Path, require_signature: bool, key: Path | None, **others: Any) -> Any:
+        if require_signature or key is not None:
+            from foredraft import Bundle
+
+            Bundle.open(bundle, require_signature=require_signature, key=key)
+        return command(*args, bundle=bundle, **others)
+
+    return click.argument("bundle", type=BundlePath(path_type=Path))(signature_options(wrapped))
 
 
 def answer_options(command: Callable[..., Any]) -> Callable[..., Any]:

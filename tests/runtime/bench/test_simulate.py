@@ -1,0 +1,93 @@
+"""The arithmetic of simulated times, on hand-made rounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from foredraft.bench.comparison import Comparison, Run
+from foredraft.bench.hardware import HARDWARE, Hardware, costs_of, hardware, times_here
+from foredraft.bench.rounds import RoundWork, agreement
+from foredraft.bench.simulate import engine_seconds, host_seconds, simulate
+from foredraft.chain import EXIT_HEAD, HEAD
+from foredraft.costs import CostCurve
+from foredraft.errors import RequestError
+from foredraft.measure import ForwardCosts
+from foredraft.rounds import Opinion, Round
+from foredraft.tree import TIP, Tree
+from tests.runtime.bench.made import a_run
+
+# 10 layers of 1 ms each, free up to 4 nodes; a head of 0.5 ms.
+MACHINE = Hardware("toy", "a toy", 10, 1e6, 0.5e6, 1.0, 1e9, 8e9, 0.0, 0.0)
+
+
+def test_nodes_are_free_up_to_the_knee() -> None:
+    assert MACHINE.knee == 4
+    assert MACHINE.seconds(1e6, 1) == MACHINE.seconds(1e6, 4) == pytest.approx(0.001)
+    assert MACHINE.seconds(1e6, 8) == pytest.approx(0.002)
+
+
+def test_a_segment_stands_for_its_share_of_the_layers() -> None:
+    times = MACHINE.times([2, 2, 16])
+    assert times(0, 1) == times(1, 1) == pytest.approx(0.001)
+    assert times(2, 8) == pytest.approx(0.016)
+    assert times(HEAD, 1) == times(EXIT_HEAD, 1) == pytest.approx(0.0005)
+    assert engine_seconds([(0, 1), (EXIT_HEAD, 1), (1, 2), (2, 2), (HEAD, 2)], times) == pytest.approx(0.011)
+
+
+def test_plans_cost_what_their_forwards_do() -> None:
+    costs = costs_of(MACHINE.times([2, 2, 16]), 3)
+    assert costs.whole.seconds(1) == pytest.approx(0.0105)
+    assert [curve.seconds(4) for curve in costs.until] == pytest.approx([0.0015, 0.0025])
+    assert [curve.seconds(8) for curve in costs.rest] == pytest.approx([0.019, 0.017])
+
+
+def test_measured_stretches_come_apart_into_segments_and_heads() -> None:
+    """Taken apart and put together again, the times are those that were measured."""
+    times = times_here(costs_of(MACHINE.times([2, 2, 16]), 3))
+    for nodes in (1, 3, 8):
+        seconds = MACHINE.seconds(1e6, nodes)
+        assert [times(0, nodes), times(1, nodes)] == pytest.approx([seconds, seconds])
+        assert times(EXIT_HEAD, nodes) == pytest.approx(MACHINE.seconds(0.5e6, nodes))
+        assert times(2, nodes) + times(HEAD, nodes) == pytest.approx(8 * seconds + MACHINE.seconds(0.5e6, nodes))
+    whole = times_here(ForwardCosts(CostCurve({1: 0.25})))
+    assert whole(0, 1) == 0.25 and whole(HEAD, 1) == 0.0
+
+
+def a_comparison() -> Comparison:
+    """Plain decoding in 40 rounds of 10.5 ms and a judged policy in 20; 0.1 ms of drafting in each of those."""
+    plain = RoundWork(((0, 1), (1, 1), (2, 1), (HEAD, 1)), 1, 0.0)
+    judged = RoundWork(((0, 2), (1, 2), (EXIT_HEAD, 2), (2, 2), (HEAD, 2)), 2, 0.0001)
+    runs = {}
+    for name, seconds, rounds in (("none", 0.5, (plain,) * 40), ("echo", 0.4, (judged,) * 20)):
+        run = a_run("x", name, seconds, [0] * 41)
+        runs[name] = Run(run.question, run.result, run.seconds, rounds=rounds)
+    return Comparison(tuple(runs), 1, [runs], "policy")
+
+
+def test_rates_follow_from_rounds_and_times() -> None:
+    simulation = simulate(a_comparison(), "toy", "constants", MACHINE.times([2, 2, 16]), host=0.0005)
+    assert simulation.rates == {"none": pytest.approx(1 / 0.011), "echo": pytest.approx(2 / 0.0116)}
+    assert simulation.ratio("echo") == pytest.approx(2 * 0.011 / 0.0116)
+    assert simulation.to_json()["rates"]["none"] == {"tokens_per_second": pytest.approx(1 / 0.011), "ratio": 1.0}
+
+
+def test_what_the_loop_takes_is_plain_decodings_time_beyond_its_forwards() -> None:
+    comparison = a_comparison()
+    assert host_seconds(comparison, MACHINE.times([2, 2, 16])) == pytest.approx(0.5 / 40 - 0.0105)
+    assert host_seconds(comparison, lambda what, nodes: 1.0) == 0.0
+
+
+def test_hardware_by_name_with_its_constants_in_words() -> None:
+    assert set(HARDWARE) == {"gpu-7b", "gpu-7b-int4", "cpu-7b-int4"}
+    for name in HARDWARE:
+        told = hardware(name).describe()
+        assert name in told and "GB/s" in told and "launch" in told and "per round" in told
+    with pytest.raises(RequestError, match=r"got 'abacus', expected gpu-7b, .*, here"):
+        hardware("abacus")
+
+
+def test_agreement_counts_where_the_models_own_token_is_known() -> None:
+    tree = Tree([5, 6, 7], [TIP, 0, 1], [1.0] * 3, [0] * 3)
+    opinions = [Opinion(TIP, 0, 5, 0.9), Opinion(0, 0, 6, 0.9), Opinion(1, 0, 7, 0.9), Opinion(TIP, 1, 8, 0.9)]
+    round_ = Round(tokens=[5, 9], tree=tree, accepted=[0], opinions=opinions)
+    assert agreement([round_, round_]) == {0: (4, 2), 1: (2, 0)}
