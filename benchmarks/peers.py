@@ -10,6 +10,7 @@ onnxruntime-genai a folder made by its own model builder (int4). Decoding only, 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -58,9 +59,8 @@ def genai(folder: Path, threads: int, prompt: list[int]) -> Decode:
 
     config = og.Config(str(folder))
     config.clear_providers()
-    config.overlay(
-        '{"model": {"decoder": {"session_options": {"intra_op_num_threads": %d, "inter_op_num_threads": 1}}}}' % threads
-    )
+    options = {"intra_op_num_threads": threads, "inter_op_num_threads": 1}
+    config.overlay(json.dumps({"model": {"decoder": {"session_options": options}}}))
     model = og.Model(config)
 
     def decode(tokens: int) -> float:
@@ -104,7 +104,9 @@ def main() -> None:
             seconds = decode(arguments.tokens)
             if turn:  # the first turn warms up
                 times[name].append(seconds)
-    table = Table(title=f"Plain decoding, {arguments.threads} thread(s), {arguments.tokens} tokens", title_justify="left")
+    table = Table(
+        title=f"Plain decoding, {arguments.threads} thread(s), {arguments.tokens} tokens", title_justify="left"
+    )
     for column in ("engine", "tokens/s", "Foredraft is faster by"):
         table.add_column(column, justify="left" if column == "engine" else "right")
     own = median(times["Foredraft"])

@@ -26,7 +26,9 @@ class Block:
 
     def commands(self) -> list[list[str]]:
         """A shell block's lines in words; a line that ends with a backslash goes on in the next."""
-        return [shlex.split(line, comments=True) for line in self.text.replace("\\\n", " ").splitlines() if line.strip()]
+        return [
+            shlex.split(line, comments=True) for line in self.text.replace("\\\n", " ").splitlines() if line.strip()
+        ]
 
 
 @dataclass(frozen=True, slots=True)

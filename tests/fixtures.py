@@ -94,9 +94,7 @@ def tiny_tensors(config: dict[str, Any], seed: int = 0) -> Tensors:
             tensors[f"{p}.self_attn.{name}_proj.weight"] = matrix(n, k, 1.5)
             biased = config.get("attention_bias") or (config["model_type"] == "qwen2" and name != "o")
             if biased:
-                tensors[f"{p}.self_attn.{name}_proj.bias"] = (0.3 * random.standard_normal(n)).astype(
-                    np.float32
-                )
+                tensors[f"{p}.self_attn.{name}_proj.bias"] = (0.3 * random.standard_normal(n)).astype(np.float32)
         if config["model_type"] == "qwen3":
             tensors[f"{p}.self_attn.q_norm.weight"] = norm(head_dim)
             tensors[f"{p}.self_attn.k_norm.weight"] = norm(head_dim)
@@ -146,9 +144,7 @@ def tiny_checkpoint(
     tokenizer_config = {"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": True}
     _write_json(folder / "tokenizer_config.json", tokenizer_config | {"chat_template": CHAT_TEMPLATE})
     (folder / "tokenizer.json").write_text(byte_tokenizer().to_str(), encoding="utf-8")
-    (folder / "README.md").write_text(
-        "---\nlicense: apache-2.0\n---\nA tiny random model.\n", encoding="utf-8"
-    )
+    (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\nA tiny random model.\n", encoding="utf-8")
     return folder
 
 

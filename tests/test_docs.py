@@ -290,4 +290,6 @@ def options(command: click.Command) -> set[str]:
 
 def script_options() -> set[str]:
     """Options of the benchmarks."""
-    return {name for path in (ROOT / "benchmarks").glob("*.py") for name in re.findall(r'"(--[a-z-]+)"', path.read_text())}
+    return {
+        name for path in (ROOT / "benchmarks").glob("*.py") for name in re.findall(r'"(--[a-z-]+)"', path.read_text())
+    }

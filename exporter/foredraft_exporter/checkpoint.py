@@ -103,17 +103,13 @@ def _open_path(path: Path, name: str | None) -> Checkpoint:
         if not (path / "config.json").exists() and ggufs:
             if len(ggufs) > 1:
                 found = ", ".join(p.name for p in ggufs)
-                raise CheckpointError(
-                    f"{path}: holds {len(ggufs)} GGUF files ({found}); pass the one you want"
-                )
+                raise CheckpointError(f"{path}: holds {len(ggufs)} GGUF files ({found}); pass the one you want")
             path = ggufs[0]
         else:
             return SafetensorsFolder(path.resolve(), name)
     if path.suffix == ".gguf":
         return GgufFile(path, name)
-    raise CheckpointError(
-        f"{path}: expected a Hugging Face folder (config.json and *.safetensors) or a .gguf file"
-    )
+    raise CheckpointError(f"{path}: expected a Hugging Face folder (config.json and *.safetensors) or a .gguf file")
 
 
 def pickled(path: Path) -> CheckpointError:

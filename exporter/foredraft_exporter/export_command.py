@@ -88,7 +88,9 @@ def export(
     entry = None if Path(source).expanduser().exists() else catalog.find(source)
     if exits is None:
         exits = list(entry.exits) if entry else []
-    target = out or Path("bundles") / f"{Path(source).expanduser().absolute().stem if not entry else entry.name}.foredraft"
+    target = (
+        out or Path("bundles") / f"{Path(source).expanduser().absolute().stem if not entry else entry.name}.foredraft"
+    )
     console = Console(stderr=True, highlight=False, quiet=quiet)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
@@ -118,7 +120,9 @@ def export(
     if report.errors:
         worst = max(report.errors, key=lambda name: report.errors[name])
         mean = sum(report.errors.values()) / len(report.errors)
-        console.print(f"rounding to {manifest.precision}: mean error {mean:.2%}, worst {report.errors[worst]:.2%} ({worst})")
+        console.print(
+            f"rounding to {manifest.precision}: mean error {mean:.2%}, worst {report.errors[worst]:.2%} ({worst})"
+        )
     else:
         console.print(f"weights: the checkpoint's own numbers, bit for bit ({manifest.precision})")
     console.print(f"wrote {target} ({_size(sum(f.size for f in manifest.files.values()))})")

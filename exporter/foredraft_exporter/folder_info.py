@@ -22,9 +22,7 @@ def read_info(folder: Path, name: str) -> CheckpointInfo:
     return CheckpointInfo(
         name=name,
         config=config,
-        generation=_generation(
-            config, _object(folder / "generation_config.json"), tokenizer_config, tokenizer
-        ),
+        generation=_generation(config, _object(folder / "generation_config.json"), tokenizer_config, tokenizer),
         chat_template=_chat_template(folder, tokenizer_config),
         license=_license(folder),
     )
@@ -39,9 +37,7 @@ def token_ids(value: object) -> set[int]:
 def _object(path: Path, required: bool = False) -> dict[str, Any]:
     if not path.exists():
         if required:
-            raise CheckpointError(
-                f"{path}: missing; expected a Hugging Face folder with config.json and *.safetensors"
-            )
+            raise CheckpointError(f"{path}: missing; expected a Hugging Face folder with config.json and *.safetensors")
         return {}
     try:
         value = json.loads(read_small(path))
@@ -114,9 +110,7 @@ def _chat_template(folder: Path, tokenizer_config: dict[str, Any]) -> str | None
     jinja = folder / "chat_template.jinja"
     if jinja.exists():
         return read_small(jinja).decode("utf-8")
-    template = tokenizer_config.get("chat_template") or _object(folder / "chat_template.json").get(
-        "chat_template"
-    )
+    template = tokenizer_config.get("chat_template") or _object(folder / "chat_template.json").get("chat_template")
     if isinstance(template, list):
         named = {item.get("name"): item.get("template") for item in template if isinstance(item, dict)}
         template = named.get("default")
@@ -130,9 +124,7 @@ def _license(folder: Path) -> dict[str, Any]:
     if card.exists():
         matter = re.match(r"---\s*\n(.*?)\n---", read_small(card).decode("utf-8", "replace"), re.DOTALL)
         for key in ("license", "license_name", "license_link") if matter else ():
-            value = re.search(
-                rf"^{key}:[ \t]*[\"']?([^\"'\n]+)", matter.group(1) if matter else "", re.MULTILINE
-            )
+            value = re.search(rf"^{key}:[ \t]*[\"']?([^\"'\n]+)", matter.group(1) if matter else "", re.MULTILINE)
             if value:
                 found[key.removeprefix("license_") if key != "license" else "id"] = value.group(1).strip()
     files = sorted(p for pattern in ("LICENSE*", "NOTICE*", "USE_POLICY*") for p in folder.glob(pattern))

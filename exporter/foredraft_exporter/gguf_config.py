@@ -80,9 +80,7 @@ def hf_name(name: str) -> str | None:
     return f"model.layers.{match.group(1)}.{_NAMES[match.group(2)]}.{match.group(3)}"
 
 
-def config_from(
-    path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]
-) -> dict[str, Any]:
+def config_from(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """The synthesised config.json. ``tensors`` are GGUF names with their shapes (rows first).
 
     Raises ``UnsupportedModelError`` for an architecture or a setting that is not understood, by name.
@@ -90,9 +88,7 @@ def config_from(
     architecture = metadata.get("general.architecture")
     if architecture not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
-        raise UnsupportedModelError(
-            f"{path}: GGUF architecture {architecture!r} is not supported; supported: {known}"
-        )
+        raise UnsupportedModelError(f"{path}: GGUF architecture {architecture!r} is not supported; supported: {known}")
     prefix = f"{architecture}."
     own = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
     _refuse_unknown(path, architecture, own)

@@ -114,8 +114,7 @@ class GgufFile:
         name = hf_name(gguf_name)
         if name is None and gguf_name not in _IGNORED and not gguf_name.endswith("attn_rot_embd.inv_freq"):
             raise UnsupportedModelError(
-                f"{self._file.path}: tensor {gguf_name!r} has no place in this architecture; the model is "
-                "not supported"
+                f"{self._file.path}: tensor {gguf_name!r} has no place in this architecture; the model is not supported"
             )
         return name
 

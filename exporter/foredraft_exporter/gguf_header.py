@@ -44,15 +44,12 @@ def read_header(file: MappedFile) -> GgufHeader:
     """Raises ``CheckpointError`` naming the file: no GGUF, truncated, or with counts that cannot be true."""
     cursor = _Cursor(file)
     if file.bytes(0, 4) != b"GGUF":
-        raise CheckpointError(
-            f"{file.path}: is no GGUF file (it starts with {file.bytes(0, 4)!r}, expected b'GGUF')"
-        )
+        raise CheckpointError(f"{file.path}: is no GGUF file (it starts with {file.bytes(0, 4)!r}, expected b'GGUF')")
     cursor.at = 4
     version = cursor.number("I")
     if version not in (2, 3):
         raise CheckpointError(
-            f"{file.path}: GGUF version {version}, expected 2 or 3 in little-endian order; convert the "
-            "model again"
+            f"{file.path}: GGUF version {version}, expected 2 or 3 in little-endian order; convert the model again"
         )
     tensor_count, entry_count = cursor.number("Q"), cursor.number("Q")
     cursor.need(entry_count, 13, "metadata entries")
@@ -72,9 +69,7 @@ def _tensor_info(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     if len(name) > _MAX_NAME:
         raise CheckpointError(f"{cursor.file.path}: a tensor's name has {len(name)} characters; the file is damaged")
     if not 1 <= dimensions <= 4:
-        raise CheckpointError(
-            f"{cursor.file.path}: tensor {name!r} has {dimensions} dimensions, expected 1 to 4"
-        )
+        raise CheckpointError(f"{cursor.file.path}: tensor {name!r} has {dimensions} dimensions, expected 1 to 4")
     shape = tuple(cursor.number("Q") for _ in range(dimensions))[::-1]
     return name, shape, cursor.number("I"), cursor.number("Q")
 
@@ -93,9 +88,7 @@ def _place(
         try:
             kind = GGMLQuantizationType(kind_id)
         except ValueError:
-            raise CheckpointError(
-                f"{path}: tensor {name!r} has unknown type {kind_id}; update gguf"
-            ) from None
+            raise CheckpointError(f"{path}: tensor {name!r} has unknown type {kind_id}; update gguf") from None
         block, block_bytes = GGML_QUANT_SIZES[kind]
         if min(shape) < 1 or shape[-1] % block or name in tensors:
             reason = "it appears twice" if name in tensors else f"shape {list(shape)} is not possible"

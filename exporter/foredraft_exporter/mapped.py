@@ -57,9 +57,7 @@ def read_small(path: Path, limit: int = 100 << 20) -> bytes:
     try:
         size = path.stat().st_size
         if size > limit:
-            raise CheckpointError(
-                f"{path}: {size} bytes, expected at most {limit}; it is not what its name says"
-            )
+            raise CheckpointError(f"{path}: {size} bytes, expected at most {limit}; it is not what its name says")
         data = path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror or error})") from error

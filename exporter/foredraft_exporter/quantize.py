@@ -29,13 +29,9 @@ def quantize(rows: NDArray[np.float32], bits: int, name: str) -> Blocks:
             "--precision fp32"
         )
     if not np.isfinite(rows).all():
-        raise CheckpointError(
-            f"{name}: has values that are not finite (NaN or infinity); the checkpoint is damaged"
-        )
+        raise CheckpointError(f"{name}: has values that are not finite (NaN or infinity); the checkpoint is damaged")
     if rows.size and np.abs(rows).max() > (8e6 if bits == 8 else 65504):
-        raise UnsupportedModelError(
-            f"{name}: has values beyond what a float16 scale can hold; use --precision fp32"
-        )
+        raise UnsupportedModelError(f"{name}: has values beyond what a float16 scale can hold; use --precision fp32")
     blocks = rows.reshape(-1, BLOCK)
     codes = np.empty(blocks.shape, np.uint8)
     scale = np.empty(len(blocks), np.float16)
@@ -46,9 +42,7 @@ def quantize(rows: NDArray[np.float32], bits: int, name: str) -> Blocks:
             codes[part], scale[part] = _symmetric8(blocks[part])
         else:
             codes[part], scale[part], low[part] = _least_squares4(blocks[part])
-    return Blocks(
-        bits, codes.reshape(n, k), scale.reshape(n, -1), None if low is None else low.reshape(n, -1)
-    )
+    return Blocks(bits, codes.reshape(n, k), scale.reshape(n, -1), None if low is None else low.reshape(n, -1))
 
 
 def squared_error(rows: NDArray[np.float32], blocks: Blocks) -> tuple[float, float]:
@@ -88,9 +82,7 @@ def _least_squares4(
     return best[0].astype(np.uint8), best[1], best[2]
 
 
-def _fit(
-    x: NDArray[np.float32], codes: NDArray[np.float32]
-) -> tuple[NDArray[np.float16], NDArray[np.float16]]:
+def _fit(x: NDArray[np.float32], codes: NDArray[np.float32]) -> tuple[NDArray[np.float16], NDArray[np.float16]]:
     """Regression of each block's values on its codes, rounded to float16; no scale is negative."""
     mean_x, mean_c = x.mean(axis=1), codes.mean(axis=1)
     variance = np.einsum("ij,ij->i", codes, codes) / BLOCK - mean_c * mean_c
@@ -101,9 +93,7 @@ def _fit(
     return scale, low
 
 
-def _codes4(
-    x: NDArray[np.float32], scale: NDArray[np.float16], low: NDArray[np.float16]
-) -> NDArray[np.float32]:
+def _codes4(x: NDArray[np.float32], scale: NDArray[np.float16], low: NDArray[np.float16]) -> NDArray[np.float32]:
     codes = np.rint((x - low.astype(np.float32)[:, None]) * _inverse(scale)[:, None])
     return np.asarray(np.clip(codes, 0, 15))
 

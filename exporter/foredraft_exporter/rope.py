@@ -20,9 +20,7 @@ _KEYS: dict[str, frozenset[str]] = {
     "default": frozenset(),
     "linear": frozenset({"factor"}),
     "dynamic": frozenset({"factor"}),
-    "llama3": frozenset(
-        {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}
-    ),
+    "llama3": frozenset({"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}),
     "yarn": frozenset(
         {"factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale"}
         | {"mscale_all_dim", "truncate"}
@@ -59,9 +57,7 @@ def rope_settings(config: Mapping[str, Any], default_theta: float = 10000.0) -> 
         rope = {key: rope[key] for key in rope if key not in ("factor", "original_max_position_embeddings")}
     extra = sorted(rope.keys() - _KEYS[kind] - {"rope_type", "rope_theta", "finetuned"})
     if extra:
-        raise UnsupportedModelError(
-            f"config: rope_parameters.{extra[0]} is not supported with rope_type {kind!r}"
-        )
+        raise UnsupportedModelError(f"config: rope_parameters.{extra[0]} is not supported with rope_type {kind!r}")
     missing = [key for key in _REQUIRED.get(kind, ()) if key not in rope]
     if missing:
         raise UnsupportedModelError(f"config: rope_type {kind!r} needs rope_parameters.{missing[0]}")
@@ -97,9 +93,7 @@ def rotary_tables(
     return (np.cos(angles) * factor).astype(np.float32), (np.sin(angles) * factor).astype(np.float32)
 
 
-def _frequencies(
-    rope: Mapping[str, Any], dim: int, context: int, trained: int
-) -> tuple[NDArray[np.float64], float]:
+def _frequencies(rope: Mapping[str, Any], dim: int, context: int, trained: int) -> tuple[NDArray[np.float64], float]:
     """Radians per position, float64 [dim/2], and the factor on cosine and sine."""
     kind, base = rope["rope_type"], float(rope["rope_theta"])
     if kind == "dynamic":
@@ -125,9 +119,7 @@ def _llama3(frequencies: NDArray[np.float64], rope: Mapping[str, Any]) -> NDArra
     return np.asarray((1 - blend) * frequencies / factor + blend * frequencies)
 
 
-def _yarn(
-    frequencies: NDArray[np.float64], rope: Mapping[str, Any], dim: int, base: float
-) -> NDArray[np.float64]:
+def _yarn(frequencies: NDArray[np.float64], rope: Mapping[str, Any], dim: int, base: float) -> NDArray[np.float64]:
     """Dimensions that turn often keep their frequency, slow ones are interpolated, with a ramp between."""
     original = rope["original_max_position_embeddings"]
 

@@ -56,11 +56,7 @@ class SafetensorsFolder:
             )
         itemsize = np.dtype(dtype).itemsize
         raw = file.array(dtype, (stop - start) * row, place.offset + start * row * itemsize)
-        rows = (
-            (raw.astype(np.uint32) << 16).view(np.float32)
-            if place.dtype == "BF16"
-            else raw.astype(np.float32)
-        )
+        rows = (raw.astype(np.uint32) << 16).view(np.float32) if place.dtype == "BF16" else raw.astype(np.float32)
         return rows.reshape(stop - start, *row_shape)
 
     def block_format(self, name: str) -> BlockFormat | None:
@@ -93,9 +89,7 @@ class SafetensorsFolder:
             )
         twice = sorted(header.keys() & self._tensors.keys())
         if twice:
-            raise CheckpointError(
-                f"{path}: tensor {twice[0]!r} is also in {self._tensors[twice[0]][0].path.name}"
-            )
+            raise CheckpointError(f"{path}: tensor {twice[0]!r} is also in {self._tensors[twice[0]][0].path.name}")
         self._tensors.update((name, (file, place)) for name, place in header.items())
 
     def _head_is_embedding(self) -> bool | None:
@@ -127,9 +121,7 @@ def _shards(folder: Path) -> dict[Path, set[str]]:
         unsafe = sorted(p for p in folder.iterdir() if p.suffix in PICKLED and p.name != "training_args.bin")
         if unsafe:
             raise pickled(unsafe[0])
-        raise CheckpointError(
-            f"{folder}: holds no *.safetensors; expected model.safetensors or shards with an index"
-        )
+        raise CheckpointError(f"{folder}: holds no *.safetensors; expected model.safetensors or shards with an index")
     counted = [re.fullmatch(r".*-(\d+)-of-(\d+)\.safetensors", p.name) for p in files]
     total = int(counted[0].group(2)) if counted[0] else len(files)
     numbers = {int(match.group(1)) for match in counted if match}
@@ -137,9 +129,7 @@ def _shards(folder: Path) -> dict[Path, set[str]]:
     if missing:
         pattern = files[0].name.replace(f"-{counted[0].group(1)}-", "-{}-") if counted[0] else ""
         name = pattern.format(str(missing[0]).zfill(5))
-        raise CheckpointError(
-            f"{folder / name}: missing shard ({len(files)} of {total} are there); download it again"
-        )
+        raise CheckpointError(f"{folder / name}: missing shard ({len(files)} of {total} are there); download it again")
     if not counted[0] and len(files) > 1:
         listed = ", ".join(p.name for p in files)
         raise CheckpointError(f"{folder}: several safetensors files and no {index.name}: {listed}")
@@ -155,14 +145,11 @@ def _indexed(folder: Path, index: Path) -> dict[Path, set[str]]:
     shards: dict[Path, set[str]] = {}
     for name, file in placed:
         if Path(file).name != file or "\\" in file or not file.endswith(".safetensors"):
-            raise CheckpointError(
-                f"{index}: places {name!r} in {file!r}; expected a *.safetensors file beside it"
-            )
+            raise CheckpointError(f"{index}: places {name!r} in {file!r}; expected a *.safetensors file beside it")
         shards.setdefault(folder / file, set()).add(name)
     missing = [path for path in sorted(shards) if not path.exists()]
     if missing:
         raise CheckpointError(
-            f"{missing[0]}: missing shard ({len(shards) - len(missing)} of {len(shards)} are there); "
-            "download it again"
+            f"{missing[0]}: missing shard ({len(shards) - len(missing)} of {len(shards)} are there); download it again"
         )
     return dict(sorted(shards.items()))

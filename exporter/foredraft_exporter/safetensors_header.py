@@ -49,13 +49,9 @@ def _parse(path: Path, header: bytes) -> dict[str, Any]:
     try:
         entries = json.loads(header.decode("utf-8"), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"{path}: the header is not valid JSON ({error}); download the file again"
-        ) from error
+        raise CheckpointError(f"{path}: the header is not valid JSON ({error}); download the file again") from error
     if not isinstance(entries, dict):
-        raise CheckpointError(
-            f"{path}: the header is a {type(entries).__name__}, expected an object of tensors"
-        )
+        raise CheckpointError(f"{path}: the header is a {type(entries).__name__}, expected an object of tensors")
     entries.pop("__metadata__", None)
     return entries
 
@@ -75,9 +71,7 @@ def _location(path: Path, name: str, entry: object, data_start: int) -> TensorLo
         if end - begin != nbytes:
             raise ValueError(f"{end - begin} bytes, expected {nbytes} for {dtype} {list(shape)}")
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{path}: tensor {name!r} is described wrongly ({error}); download it again"
-        ) from error
+        raise CheckpointError(f"{path}: tensor {name!r} is described wrongly ({error}); download it again") from error
     return TensorLocation(dtype, shape, data_start + begin, nbytes)
 
 
@@ -93,6 +87,4 @@ def _check_layout(file: MappedFile, tensors: Mapping[str, TensorLocation], data_
         position += place.nbytes
     if position != file.size:
         kind = "is truncated" if position > file.size else "has bytes that belong to no tensor"
-        raise CheckpointError(
-            f"{file.path}: {kind}: {file.size} bytes, expected {position}; download it again"
-        )
+        raise CheckpointError(f"{file.path}: {kind}: {file.size} bytes, expected {position}; download it again")

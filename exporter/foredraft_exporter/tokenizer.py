@@ -71,9 +71,7 @@ def _tokens(path: Path, metadata: Mapping[str, Any]) -> list[str]:
 def _kind(path: Path, metadata: Mapping[str, Any]) -> str:
     kind = metadata.get(_KEY + "model")
     if kind not in ("gpt2", "llama"):
-        raise UnsupportedModelError(
-            f"{path}: tokenizer kind {kind!r} is not supported; supported: gpt2, llama"
-        )
+        raise UnsupportedModelError(f"{path}: tokenizer kind {kind!r} is not supported; supported: gpt2, llama")
     return str(kind)
 
 
@@ -107,9 +105,7 @@ def _sentencepiece(path: Path, metadata: Mapping[str, Any], tokens: list[str], t
     """BPE over characters with a fallback to bytes; spaces are U+2581, one is put before the text."""
     scores = metadata.get(_KEY + "scores")
     if not isinstance(scores, list) or len(scores) != len(tokens):
-        raise CheckpointError(
-            f"{path}: SentencePiece vocabulary without a score per token; convert the model again"
-        )
+        raise CheckpointError(f"{path}: SentencePiece vocabulary without a score per token; convert the model again")
     if metadata.get(_KEY + "remove_extra_whitespaces"):
         raise UnsupportedModelError(f"{path}: {_KEY}remove_extra_whitespaces is not supported")
     vocabulary = {token: index for index, token in enumerate(tokens)}

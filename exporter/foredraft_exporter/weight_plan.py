@@ -94,9 +94,7 @@ class WeightPlan:
         return {matrix.name: matrix.bits for matrix in self.matrices}
 
 
-def plan(
-    checkpoint: Checkpoint, decoder: Decoder, precision: str, extras: Extras | None = None
-) -> WeightPlan:
+def plan(checkpoint: Checkpoint, decoder: Decoder, precision: str, extras: Extras | None = None) -> WeightPlan:
     """The file for ``decoder`` at ``precision`` (auto, fp32, int8, int4), with ``extras`` beside the model.
 
     Raises ``CheckpointError`` for a tensor that is missing or has another shape than the config says, and

@@ -64,12 +64,8 @@ def write_weights(
             if error is not None:
                 errors[matrix.name] = error
         for vector in plan.vectors:
-            writer.write(
-                vector.name, _finite(np.concatenate([checkpoint.read(p) for p in vector.parts]), vector.name)
-            )
-        tables = rotary_tables(
-            checkpoint.info.config, decoder, architecture_of(checkpoint.info.config).rope_theta
-        )
+            writer.write(vector.name, _finite(np.concatenate([checkpoint.read(p) for p in vector.parts]), vector.name))
+        tables = rotary_tables(checkpoint.info.config, decoder, architecture_of(checkpoint.info.config).rope_theta)
         for name, table in zip(("rope.cos", "rope.sin"), tables, strict=True):
             writer.write(name, table)
         for name, constant in plan.constants.items():
@@ -166,9 +162,7 @@ def _pieces(matrix: Matrix, start: int, stop: int) -> Iterator[tuple[str, int, i
         first += rows
 
 
-def _in_blocks(
-    checkpoint: Checkpoint, matrix: Matrix, part: str, start: int, stop: int
-) -> tuple[Blocks, float, float]:
+def _in_blocks(checkpoint: Checkpoint, matrix: Matrix, part: str, start: int, stop: int) -> tuple[Blocks, float, float]:
     """Rows in the matrix's format, with the squared error and squares of what was rounded (else 0, 0)."""
     assert matrix.format is not None
     if fits(checkpoint.block_format(part), matrix.format):
@@ -193,7 +187,5 @@ def _packed(blocks: list[Blocks]) -> dict[str, NDArray[np.generic]]:
 
 def _finite(values: NDArray[np.float32], name: str) -> NDArray[np.float32]:
     if not np.isfinite(values).all():
-        raise CheckpointError(
-            f"{name}: has values that are not finite (NaN or infinity); the checkpoint is damaged"
-        )
+        raise CheckpointError(f"{name}: has values that are not finite (NaN or infinity); the checkpoint is damaged")
     return values

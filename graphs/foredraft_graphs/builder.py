@@ -21,6 +21,7 @@ _DTYPES = {
 }
 
 Dim = int | str
+Attribute = str | int | float | Sequence[int] | Sequence[float]
 
 
 class GraphBuilder:
@@ -46,13 +47,13 @@ class GraphBuilder:
         self._outputs.append(value)
 
     def op(
-        self, op_type: str, *inputs: ir.Value | None, name: str, domain: str = "", **attributes: object
+        self, op_type: str, *inputs: ir.Value | None, name: str, domain: str = "", **attributes: Attribute
     ) -> ir.Value:
         """One node with one output; the output is called ``name``."""
         return self.ops(op_type, *inputs, names=[name], domain=domain, **attributes)[0]
 
     def ops(
-        self, op_type: str, *inputs: ir.Value | None, names: Sequence[str], domain: str = "", **attributes: object
+        self, op_type: str, *inputs: ir.Value | None, names: Sequence[str], domain: str = "", **attributes: Attribute
     ) -> list[ir.Value]:
         """One node with an output for each of ``names``."""
         if domain:
@@ -63,12 +64,14 @@ class GraphBuilder:
         for output, output_name in zip(outputs, names, strict=True):
             output.name = output_name
             self._made[output_name] = output
-        outputs[0].producer().name = names[0]
+        node = outputs[0].producer()
+        assert node is not None  # it was just made
+        node.name = names[0]
         return list(outputs)
 
-    def once(self, name: str, op_type: str, *inputs: ir.Value | None, **attributes: object) -> ir.Value:
+    def once(self, name: str, op_type: str, *inputs: ir.Value | None, **attributes: Attribute) -> ir.Value:
         """As ``op``, but a second call with the same name gives the first one's output."""
-        return self.known(name) or self.op(op_type, *inputs, name=name, **attributes)
+        return self.known(name) or self.ops(op_type, *inputs, names=[name], domain="", **attributes)[0]
 
     def known(self, name: str) -> ir.Value | None:
         """The output called ``name``, if some node already made it."""
@@ -77,7 +80,7 @@ class GraphBuilder:
     def constant(self, name: str, array: np.ndarray) -> ir.Value:
         """A small initializer kept inside the graph file; the same name gives the same value."""
         if name not in self._initializers:
-            self._add_initializer(name, ir.tensor(np.ascontiguousarray(array), name=name))
+            self._add_initializer(name, array.shape, ir.tensor(np.ascontiguousarray(array), name=name))
         return self._initializers[name]
 
     def weight(self, name: str) -> ir.Value:
@@ -92,7 +95,7 @@ class GraphBuilder:
                 shape=ir.Shape(location.shape),
                 name=name,
             )
-            self._add_initializer(name, tensor)
+            self._add_initializer(name, location.shape, tensor)
         return self._initializers[name]
 
     def has_weight(self, name: str) -> bool:
@@ -109,7 +112,7 @@ class GraphBuilder:
         )
         return ir.Model(graph, ir_version=IR_VERSION, producer_name="foredraft")
 
-    def _add_initializer(self, name: str, tensor: ir.TensorProtocol) -> None:
+    def _add_initializer(self, name: str, shape: Sequence[int], tensor: ir.TensorProtocol) -> None:
         self._initializers[name] = ir.Value(
-            name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor
+            name=name, shape=ir.Shape(shape), type=ir.TensorType(tensor.dtype), const_value=tensor
         )

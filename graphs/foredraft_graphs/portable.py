@@ -64,7 +64,9 @@ class PortableLowering:
             return rounded
         blocks = g.constant(f"blocks_{k}", np.array([0, k // BLOCK, BLOCK], np.int64))
         x3 = g.op("Reshape", x, blocks, name=f"{name}/blocks")
-        top = g.op("ReduceMax", g.op("Abs", x3, name=f"{name}/abs"), g.constant("axis_-1", np.array([-1])), name=f"{name}/max")
+        top = g.op(
+            "ReduceMax", g.op("Abs", x3, name=f"{name}/abs"), g.constant("axis_-1", np.array([-1])), name=f"{name}/max"
+        )
         top = g.op("Max", top, g.constant("tiny", np.array(1e-30, np.float32)), name=f"{name}/top")
         scale = g.op("Div", top, g.constant("127", np.array(127, np.float32)), name=f"{name}/scale")
         codes = g.op("Round", g.op("Div", x3, scale, name=f"{name}/ratio"), name=f"{name}/codes")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from foredraft_graphs.builder import GraphBuilder
+from foredraft_graphs.builder import Dim, GraphBuilder
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.lowering import AttentionInputs
 from foredraft_graphs.segment import MASK_WORDS
@@ -19,9 +19,7 @@ FLOAT, INT64 = ir.DataType.FLOAT, ir.DataType.INT64
 WORD = 32
 
 
-def tree_attention(
-    g: GraphBuilder, qkv: ir.Value, inputs: AttentionInputs, layer: int, decoder: Decoder
-) -> ir.Value:
+def tree_attention(g: GraphBuilder, qkv: ir.Value, inputs: AttentionInputs, layer: int, decoder: Decoder) -> ir.Value:
     """qkv [T, (heads + 2 kv_heads) * head_dim] -> [T, heads * head_dim]; see plugins/ for the meaning."""
     d, p = decoder, f"layers.{layer}"
     q, k, v = _heads(g, qkv, d, p)
@@ -91,7 +89,7 @@ def _rotated(g: GraphBuilder, x: ir.Value, inputs: AttentionInputs, d: Decoder, 
 
 def _appended(g: GraphBuilder, cache: str, rows: ir.Value, inputs: AttentionInputs, d: Decoder) -> ir.Value:
     """The cache with rows [T, kv_heads, head_dim] written at ``slots``; also the output that shares its memory."""
-    shape = [d.kv_heads, "S", d.head_dim]
+    shape: list[Dim] = [d.kv_heads, "S", d.head_dim]
     before = g.input(cache, FLOAT, shape)
     by_head = g.op("Transpose", rows, name=f"{cache}/rows", perm=[1, 0, 2])
     after = g.op("ScatterND", before, _indices(g, inputs, d), by_head, name=f"{cache}_out")

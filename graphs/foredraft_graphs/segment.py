@@ -74,12 +74,8 @@ def _layer(
     attended = lowering.attention(g, qkv, inputs, layer, d)
     o = lowering.linear(g, attended, f"{p}.o", d.hidden_size, d.heads * d.head_dim, f"{p}.o/out")
     o = _bias(g, o, f"{p}.o.bias")
-    normed, x = lowering.add_norm(
-        g, x, o, f"{p}.mlp_norm", d.norm_eps, (f"{p}.mlp_norm/out", f"{p}.mlp_norm/sum")
-    )
-    gate_up = lowering.linear(
-        g, normed, f"{p}.gate_up", 2 * d.intermediate_size, d.hidden_size, f"{p}.gate_up/out"
-    )
+    normed, x = lowering.add_norm(g, x, o, f"{p}.mlp_norm", d.norm_eps, (f"{p}.mlp_norm/out", f"{p}.mlp_norm/sum"))
+    gate_up = lowering.linear(g, normed, f"{p}.gate_up", 2 * d.intermediate_size, d.hidden_size, f"{p}.gate_up/out")
     gate_up = _bias(g, gate_up, f"{p}.gate_up.bias")
     act = lowering.swiglu(g, gate_up, d.intermediate_size, f"{p}.act")
     down = lowering.linear(g, act, f"{p}.down", d.hidden_size, d.intermediate_size, f"{p}.down/out")

@@ -1,4 +1,4 @@
-"""Packed 4- and 8-bit weights back to floats, in standard operators. The layout is that of plugins' block_linear/packing.py."""
+"""Packed 4- and 8-bit weights back to floats, in standard operators; plugins' block_linear/packing.py has the layout."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""How often an exit's token is the one that the whole model writes, learned by how sure the exit was. Pure arithmetic."""
+"""How often an exit's token is the one that the whole model writes, learned by how sure the exit was."""
 
 from __future__ import annotations
+
+import math
 
 BUCKETS = 8
 _FORGET = 0.998
@@ -25,7 +27,7 @@ class Agreement:
     def optimistic(self) -> float:
         """The highest mean that what was seen leaves likely: one and a half standard errors above it."""
         seen, mean = self._all_seen + 1.0, self.mean
-        return min(mean + 1.5 * (mean * (1.0 - mean) / seen) ** 0.5, 1.0)
+        return min(mean + 1.5 * math.sqrt(mean * (1.0 - mean) / seen), 1.0)
 
     def rate(self, confidence: float) -> float:
         """The probability that a token of this confidence is the model's own."""

@@ -35,7 +35,7 @@ _MEMORY = 0.95
 class _Way:
     """One way to go about a round, and how it has fared: decayed tokens and seconds.
 
-    ``looks`` and ``trial`` are the rounds that are left of either; while it pauses, ``again`` is the round that ends it.
+    ``looks`` and ``trial`` are the rounds that are left of either; ``again`` is the round that ends its pause.
     """
 
     judge_exit: int = NO_EXIT

@@ -77,9 +77,7 @@ class Chain:
             lagging = slots[self.arena.stage[slots] == segment]
             self._run(segment, lagging)
         if len(lagging) != len(slots):
-            raise AssertionError(
-                f"of {len(slots)} nodes only {len(lagging)} were in the last segment's batch"
-            )
+            raise AssertionError(f"of {len(slots)} nodes only {len(lagging)} were in the last segment's batch")
 
     def logits(self, rows: Int32) -> Float32:
         """Head over rows of the last batch."""
@@ -107,16 +105,14 @@ class Chain:
             self.work.rows_moved += len(source)
 
     def copy_settled(self, other: Chain, count: int) -> None:
-        """Hold the first ``count`` settled tokens of another chain of the same engine: rows are copied, no layer runs."""
+        """Hold the first ``count`` settled tokens of another chain of the engine: rows are copied, no layer runs."""
         self._sequence.copy_rows(other._sequence, count)
         self.arena.copy_settled(other.arena, count)
 
     def _run(self, segment: int, slots: Int32) -> None:
         stages: npt.NDArray[np.int8] = self.arena.stage[slots]
         if (stages != segment).any():
-            raise AssertionError(
-                f"segment {segment} asked for nodes of stages {sorted(set(stages.tolist()))}"
-            )
+            raise AssertionError(f"segment {segment} asked for nodes of stages {sorted(set(stages.tolist()))}")
         self._sequence.run(segment, self.arena.batch(slots))
         self.arena.stage[slots] = segment + 1
         self.work.layer_passes += self._layers[segment]

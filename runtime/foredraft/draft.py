@@ -1,4 +1,4 @@
-"""One round's drafts: a tree in the arena's window, and the tentative path through it. Knows nothing of how it is grown."""
+"""One round's drafts: a tree in the arena's window, and the tentative path through it."""
 
 from __future__ import annotations
 

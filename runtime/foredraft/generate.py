@@ -85,7 +85,7 @@ class Writer:
         return round_, logits[[alive.index(node) for node in path]] if self.drafter.wants_logits else logits
 
     def _grow(self, draft: Draft, round_: Round, room: int) -> list[int]:
-        """Hang the drafter's tree under the tip, or where it has none, what the draft exit writes; returns the nodes."""
+        """Hang the drafter's tree under the tip, or where it has none, what the draft exit writes -> the nodes."""
         started, first, policy = time.perf_counter(), len(draft.tree), round_.policy
         budget = min(policy.budget, WINDOW - 1 - first)
         if budget > 0 and room > 0:
@@ -98,7 +98,7 @@ class Writer:
         return list(range(first, len(draft.tree)))
 
     def _accept(self, draft: Draft, logits: dict[int, Float32], round_: Round, text: Sequence[int]) -> list[int]:
-        """Follow the model's own tokens down the verified nodes; returns the path whose logits chose them, root first."""
+        """Follow the model's own tokens down the verified nodes -> the path whose logits chose them, root first."""
         path, full = [TIP], list(text)
         while True:
             token = self.pick(logits[path[-1]], len(full), full)

@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from foredraft.bundle import Bundle
 from foredraft.chain import Chain
 from foredraft.costs import CostCurve, cached_curve
-from foredraft.engines.base import WINDOW, Engine, Int32
+from foredraft.engines.base import WINDOW, Engine, Float32, Int32
 
 CONTEXT = 128
 """Tokens of text under the forwards that are measured."""
@@ -32,17 +33,11 @@ class ForwardCosts:
 
 def measured_costs(bundle: Bundle, engine: Engine) -> ForwardCosts:
     """The costs from the user's cache folder, or measured now, which takes about a second."""
-    rig, key, exits = _Rig(bundle, engine), _key(bundle, engine), range(len(bundle.manifest.exits))
+    rig, key, exits = _Rig(bundle, engine), _key(bundle, engine), len(bundle.manifest.exits)
     return ForwardCosts(
-        whole=cached_curve(f"{key}|whole", lambda nodes: rig.seconds(nodes, 0, rig.verify)),
-        until=tuple(
-            cached_curve(f"{key}|until {exit_}", lambda nodes, stage=exit_ + 1: rig.seconds(nodes, 0, rig.to(stage)))
-            for exit_ in exits
-        ),
-        rest=tuple(
-            cached_curve(f"{key}|from {exit_}", lambda nodes, stage=exit_ + 1: rig.seconds(nodes, stage, rig.verify))
-            for exit_ in exits
-        ),
+        whole=cached_curve(f"{key}|whole", rig.whole),
+        until=tuple(cached_curve(f"{key}|until {exit_}", partial(rig.until, exit_ + 1)) for exit_ in range(exits)),
+        rest=tuple(cached_curve(f"{key}|from {exit_}", partial(rig.rest, exit_ + 1)) for exit_ in range(exits)),
     )
 
 
@@ -53,28 +48,35 @@ class _Rig:
         self._bundle, self._engine = bundle, engine
         self._chain: Chain | None = None
 
-    def seconds(self, nodes: int, stage: int, run: Callable[[Int32], None]) -> float:
-        """The time of ``run`` on a bush of ``nodes`` nodes that have been through ``stage`` segments."""
+    def whole(self, nodes: int) -> float:
+        """Seconds of a forward of ``nodes`` nodes through the whole model and its head."""
+        return self.rest(0, nodes)
+
+    def rest(self, stage: int, nodes: int) -> float:
+        """Seconds of the rest of a forward whose nodes have been through ``stage`` segments."""
+        return self._timed(stage, nodes, lambda chain, slots: chain.verify(slots))
+
+    def until(self, stage: int, nodes: int) -> float:
+        """Seconds of a forward up to ``stage`` segments, and of the head that reads the exit there."""
+
+        def run(chain: Chain, slots: Int32) -> Float32:
+            chain.advance(slots, stage)
+            return chain.exit_logits(np.arange(len(slots), dtype=np.int32))
+
+        return self._timed(0, nodes, run)
+
+    def _timed(self, stage: int, nodes: int, run: Callable[[Chain, Int32], Float32]) -> float:
+        """The time of ``run`` on a bush of ``nodes`` nodes, the picking of tokens included."""
         chain = self._opened()
         tip = chain.arena.used
         slots = chain.arena.extend([1] * nodes, [tip - 1, *[tip] * (nodes - 1)])
         if stage:
             chain.advance(slots, stage)
         started = time.perf_counter()
-        run(slots)
+        run(chain, slots).argmax(axis=1)
         taken = time.perf_counter() - started
         chain.arena.drop_window()
         return taken
-
-    def verify(self, slots: Int32) -> None:
-        self._opened().verify(slots).argmax(axis=1)
-
-    def to(self, stage: int) -> Callable[[Int32], None]:
-        def run(slots: Int32) -> None:
-            self._opened().advance(slots, stage)
-            self._opened().exit_logits(np.arange(len(slots), dtype=np.int32)).argmax(axis=1)
-
-        return run
 
     def _opened(self) -> Chain:
         if self._chain is None:

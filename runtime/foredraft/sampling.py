@@ -204,9 +204,7 @@ def _race(row: Row, best: int, ids: Ids | None, temperature: float, stream: int)
     return int(candidates[scores.argmax()])
 
 
-def _exact(
-    logits: Row, top: np.float32, place: int, ids: Ids | None, temperature: float, stream: int
-) -> float:
+def _exact(logits: Row, top: np.float32, place: int, ids: Ids | None, temperature: float, stream: int) -> float:
     """E * exp((top - logit) / temperature) of one token; infinite if that is too large to say."""
     token = np.array([place if ids is None else ids[place]], np.int64)
     behind = (float(top) - float(logits[place])) / temperature

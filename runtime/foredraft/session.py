@@ -79,9 +79,7 @@ class Session:
         stop: Sequence[str] = (),
     ) -> Result:
         """The whole answer at once; arguments as for ``stream``."""
-        for chunk in self.stream(
-            prompt, messages=messages, max_tokens=max_tokens, sampling=sampling, stop=stop
-        ):
+        for chunk in self.stream(prompt, messages=messages, max_tokens=max_tokens, sampling=sampling, stop=stop):
             result = chunk.result
         assert result is not None  # the last chunk of a stream carries it
         return result
@@ -105,9 +103,7 @@ class Session:
         text = TextStream(self.bundle.tokenizer, stop)
         return self._answer(tokens, limit, sampling or SamplingParams(), text)
 
-    def encode(
-        self, prompt: str | Sequence[int] | None, messages: Sequence[dict[str, str]] | None = None
-    ) -> list[int]:
+    def encode(self, prompt: str | Sequence[int] | None, messages: Sequence[dict[str, str]] | None = None) -> list[int]:
         """The token ids that a prompt or a list of chat messages stands for."""
         if (prompt is None) == (messages is None):
             raise RequestError("give either a prompt or messages")
@@ -115,9 +111,7 @@ class Session:
         if messages is not None:
             template = self.bundle.chat_template
             if template is None:
-                raise RequestError(
-                    f"{self.bundle.path}: this model has no chat template; give a prompt instead"
-                )
+                raise RequestError(f"{self.bundle.path}: this model has no chat template; give a prompt instead")
             prompt = template.render(list(messages))
         if isinstance(prompt, str):
             tokens = self.bundle.tokenizer.encode(prompt, add_bos=info.add_bos)
@@ -129,9 +123,7 @@ class Session:
         if not tokens and info.bos_id is not None:
             tokens = [info.bos_id]
         if not tokens:
-            raise RequestError(
-                "the prompt is empty and this model has no BOS token to start from; give a prompt"
-            )
+            raise RequestError("the prompt is empty and this model has no BOS token to start from; give a prompt")
         return tokens
 
     def _limit(self, tokens: list[int], max_tokens: int | None) -> int:
@@ -147,9 +139,7 @@ class Session:
             raise RequestError(f"max_tokens {max_tokens!r}: expected a whole number, 0 or more")
         return min(max_tokens, room)
 
-    def _answer(
-        self, prompt: list[int], limit: int, sampling: SamplingParams, stream: TextStream
-    ) -> Iterator[Chunk]:
+    def _answer(self, prompt: list[int], limit: int, sampling: SamplingParams, stream: TextStream) -> Iterator[Chunk]:
         eos = frozenset(self.bundle.manifest.tokenizer.eos_ids)
         answer = _Answer(stream, eos)
         stats = self._begin(prompt)

@@ -66,7 +66,7 @@ class Tree:
         return kept
 
     def likeliest_first(self) -> Tree:
-        """The same tree in depth-first order, likelier children first: an accepted path then lies closed up more often."""
+        """The same tree depth first, likelier children first: an accepted path then lies closed up more often."""
         children: dict[int, list[int]] = {}
         for index, parent in enumerate(self.parents):
             children.setdefault(parent, []).append(index)

@@ -25,11 +25,7 @@ def test_the_catalogue() -> None:
     assert catalog.CATALOG["llama-7b"].repository == "facebook/layerskip-llama2-7B"
     assert catalog.CATALOG["llama-7b"].exits == (4, 8)
     assert all(entry.licence and entry.source for entry in catalog.CATALOG.values())
-    assert all(
-        a < b
-        for entry in catalog.CATALOG.values()
-        for a, b in zip(entry.exits, entry.exits[1:], strict=False)
-    )
+    assert all(a < b for entry in catalog.CATALOG.values() for a, b in zip(entry.exits, entry.exits[1:], strict=False))
 
 
 def test_unknown_name_offers_the_closest() -> None:

@@ -92,9 +92,7 @@ def test_decoder_equals_the_folders(tmp_path: Path, model_type: str) -> None:
 def test_llama3_frequency_factors(tmp_path: Path) -> None:
     """Llama 3.1 files carry their scaling as a tensor of divisors."""
     divisors = np.linspace(1, 8, 8, dtype=np.float32)
-    config = open_checkpoint(
-        tiny_gguf(tmp_path / "m.gguf", extra={"rope_freqs.weight": divisors})
-    ).info.config
+    config = open_checkpoint(tiny_gguf(tmp_path / "m.gguf", extra={"rope_freqs.weight": divisors})).info.config
     cos, _ = rotary_tables(config, models.decoder(config))
     angles = np.arange(256)[:, None] * 10000.0 ** (-np.arange(0, 16, 2) / 16) / divisors
     np.testing.assert_allclose(cos, np.cos(angles), atol=1e-6)

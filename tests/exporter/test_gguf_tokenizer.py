@@ -40,9 +40,7 @@ def _byte_level(**changes: Any) -> dict[str, Any]:
         "merges": ["t h"],
         "eos_token_id": 257,
     }
-    return {
-        f"tokenizer.ggml.{key}": value for key, value in (metadata | changes).items() if value is not None
-    }
+    return {f"tokenizer.ggml.{key}": value for key, value in (metadata | changes).items() if value is not None}
 
 
 def _encode(metadata: dict[str, Any], text: str) -> list[str]:
@@ -106,9 +104,7 @@ def test_unknown_kind() -> None:
         tokenizer_from(HERE, _byte_level(model="bert"))
 
 
-@pytest.mark.parametrize(
-    "changes", [{"tokens": None}, {"merges": None}, {"merges": ["q zz"]}, {"token_type": [1]}]
-)
+@pytest.mark.parametrize("changes", [{"tokens": None}, {"merges": None}, {"merges": ["q zz"]}, {"token_type": [1]}])
 def test_parts_that_do_not_belong_together(changes: dict[str, Any]) -> None:
     with pytest.raises(CheckpointError, match=r"x\.gguf"):
         tokenizer_from(HERE, _byte_level(**changes))

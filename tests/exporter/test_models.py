@@ -67,9 +67,7 @@ def test_plan_uses_exactly_transformers_tensors(model_type: str, tied: bool, tmp
 def test_biases_everywhere(tmp_path: Path) -> None:
     folder = tiny_checkpoint(tmp_path / "m", attention_bias=True, mlp_bias=True)
     checkpoint = open_checkpoint(folder)
-    names = {
-        vector.name for vector in plan(checkpoint, models.decoder(checkpoint.info.config), "fp32").vectors
-    }
+    names = {vector.name for vector in plan(checkpoint, models.decoder(checkpoint.info.config), "fp32").vectors}
     assert {"layers.0.qkv.bias", "layers.0.o.bias", "layers.0.gate_up.bias", "layers.0.down.bias"} <= names
 
 

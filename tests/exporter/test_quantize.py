@@ -16,9 +16,7 @@ from foredraft_plugins.block_linear import packing
 
 def _rows(seed: int, shape: tuple[int, int] = (64, 128), scale: float = 0.05) -> np.ndarray:
     random = np.random.default_rng(seed)
-    return (random.standard_normal(shape) * scale * random.lognormal(0, 0.5, (shape[0], 1))).astype(
-        np.float32
-    )
+    return (random.standard_normal(shape) * scale * random.lognormal(0, 0.5, (shape[0], 1))).astype(np.float32)
 
 
 def _relative(rows: np.ndarray, blocks: Blocks) -> float:
@@ -152,9 +150,7 @@ Q4_0, Q4_1, Q8_0 = BlockFormat(4, False), BlockFormat(4, True), BlockFormat(8, F
     ("int4", [Q4_0, Q4_0], False, Q4_0),
     ("int4", [Q8_0], False, Q4_1),
 ])  # fmt: skip
-def test_formats(
-    precision: str, parts: list[BlockFormat | None], wide: bool, expected: BlockFormat | None
-) -> None:
+def test_formats(precision: str, parts: list[BlockFormat | None], wide: bool, expected: BlockFormat | None) -> None:
     assert matrix_format(precision, parts, wide) == expected
 
 

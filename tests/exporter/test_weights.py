@@ -60,9 +60,7 @@ def test_fp32_holds_every_number(tmp_path: Path, model_type: str) -> None:
 
 
 @pytest.mark.parametrize(("precision", "bits", "limit"), [("auto", 8, 0.008), ("int4", 4, 0.09)])
-def test_quantized_from_floats(
-    tiny_folder: Path, tmp_path: Path, precision: str, bits: int, limit: float
-) -> None:
+def test_quantized_from_floats(tiny_folder: Path, tmp_path: Path, precision: str, bits: int, limit: float) -> None:
     checkpoint, weights, report = _export(tiny_folder, precision, tmp_path / "w")
     tensors = load_file(tmp_path / "w")
     assert {name: b for name, b in weights.bits.items() if name.startswith("layers")}["layers.0.qkv"] == bits
@@ -85,9 +83,7 @@ GGUFS: list[tuple[str, dict[str, str]]] = [
 
 @pytest.mark.parametrize(("kind", "kinds"), GGUFS)
 @pytest.mark.parametrize("precision", ["auto", "int8"])
-def test_a_ggufs_numbers_are_kept_bit_exactly(
-    tmp_path: Path, kind: str, kinds: dict[str, str], precision: str
-) -> None:
+def test_a_ggufs_numbers_are_kept_bit_exactly(tmp_path: Path, kind: str, kinds: dict[str, str], precision: str) -> None:
     source = tiny_gguf(tmp_path / "m.gguf", kind, kinds=kinds)
     checkpoint, weights, report = _export(source, precision, tmp_path / "w")
     tensors = load_file(tmp_path / "w")
@@ -245,7 +241,5 @@ def _wide_checkpoint(folder: Path) -> Path:
         shapes[f"{layer}.self_attn.{name}_proj.weight"] = (4096, 4096)
     shapes |= {f"{layer}.mlp.{name}_proj.weight": (11008, 4096) for name in ("gate", "up")}
     shapes[f"{layer}.mlp.down_proj.weight"] = (4096, 11008)
-    save_file(
-        {name: np.resize(pattern, shape) for name, shape in shapes.items()}, folder / "model.safetensors"
-    )
+    save_file({name: np.resize(pattern, shape) for name, shape in shapes.items()}, folder / "model.safetensors")
     return folder

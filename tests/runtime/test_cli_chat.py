@@ -37,9 +37,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, *lines: str | type[BaseException]) ->
     monkeypatch.setattr("builtins.input", fake_input)
 
 
-def test_chat_keeps_the_conversation(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_chat_keeps_the_conversation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     typed(monkeypatch, "a", "", KeyboardInterrupt, " b ", "/reset", "c", "/what", "/exit", "never")
     assert run("chat", "B", "--system", "S", "--temperature", "0.5", "--stats") == 0
     out, err = capsys.readouterr()

@@ -53,9 +53,7 @@ def test_table_says_what_the_commands_say(name: str) -> None:
 def test_help_loads_no_engine() -> None:
     script = "import sys; from foredraft import cli; cli.main(['generate', '--help']);"
     script += "print('onnxruntime' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.splitlines()[-1] == "False"
 
 
@@ -63,9 +61,7 @@ def test_generate_streams_text_and_ends_with_statistics(capsys: pytest.CaptureFi
     assert run("generate", "B", "--prompt", "Hi") == 0
     out, err = capsys.readouterr()
     assert out == "one two ✓\n"
-    assert err == (
-        "2 tokens, 20.0 tokens/s, 2.00 tokens per forward, drafter blend, 1 of 3 drafts accepted\n"
-    )
+    assert err == ("2 tokens, 20.0 tokens/s, 2.00 tokens per forward, drafter blend, 1 of 3 drafts accepted\n")
     assert FakeSession.opened == {"drafter": "blend", "lowering": "auto"}
     (asked,) = FakeSession.asked
     assert asked == {"prompt": "Hi", "max_tokens": None, "sampling": SamplingParams(), "stop": ()}
@@ -74,9 +70,7 @@ def test_generate_streams_text_and_ends_with_statistics(capsys: pytest.CaptureFi
 
 
 def test_generate_passes_every_option_on() -> None:
-    sampling = (
-        "--temperature .5 --top-k 4 --top-p .9 --min-p .1 --repetition-penalty 1.2 --presence-penalty .3"
-    )
+    sampling = "--temperature .5 --top-k 4 --top-p .9 --min-p .1 --repetition-penalty 1.2 --presence-penalty .3"
     more = "--frequency-penalty .4 --seed 9 --max-tokens 7 --stop a --stop b"
     engine = "--drafter prompt-lookup --policy fixed:5 --threads 2 --lowering portable --context 99"
     assert run("generate", "B", "--prompt", "", *sampling.split(), *more.split(), *engine.split()) == 0
@@ -153,9 +147,7 @@ def test_an_error_is_one_line(args: str, code: int, message: str, capsys: pytest
     assert message in err
 
 
-@pytest.mark.parametrize(
-    "args", ["--debug generate missing --prompt a", "generate missing --prompt a --debug"]
-)
+@pytest.mark.parametrize("args", ["--debug generate missing --prompt a", "generate missing --prompt a --debug"])
 def test_debug_shows_where(args: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*args.split()) == 1
     err = capsys.readouterr().err
@@ -183,9 +175,7 @@ def test_interrupt_and_broken_pipe_are_quiet(
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_a_missing_extra_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     points = {
         "export": EntryPoint("export", "foredraft_exporter.no_such_module:export", cli._GROUP),
         "extra": EntryPoint("extra", "no_such_package:serve [serve]", cli._GROUP),

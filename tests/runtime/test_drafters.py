@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 
@@ -83,7 +84,7 @@ def test_a_rewound_blend_forgets_the_rest_of_the_text(text: list[int], more: lis
     drafter.commit(more, None)
     drafter.rewind(length)
     kept = text[:length]
-    pairs = set(zip(kept, kept[1:], strict=False))
+    pairs = set(itertools.pairwise(kept))
     for path in paths(drafter.propose(kept, 16)):
         assert set(zip((kept[-1], *path), path, strict=False)) <= pairs
 

@@ -100,7 +100,9 @@ def policies(draw: st.DrawFn, exits: int) -> Policy:
     )
 
 
-@given(st.integers(0, 10_000), st.lists(st.integers(0, 4), min_size=1, max_size=9), st.integers(1, 3), st.integers(1, 40))
+@given(
+    st.integers(0, 10_000), st.lists(st.integers(0, 4), min_size=1, max_size=9), st.integers(1, 3), st.integers(1, 40)
+)
 def test_any_drafter_writes_the_models_own_text(seed: int, prompt: list[int], segments: int, limit: int) -> None:
     plain, *_ = run(Nothing(0), prompt, limit, segments)
     drafted, chain, sequence, rounds = run(RandomDrafter(seed), prompt, limit, segments)

@@ -92,9 +92,7 @@ def expected(tokenizer: Tokenizer, ids: list[int], stop: list[str]) -> tuple[str
 @st.composite
 def answers(draw: st.DrawFn) -> tuple[Tokenizer, list[int]]:
     tokenizer = TOKENIZERS[draw(st.sampled_from(sorted(TOKENIZERS)))]
-    valid = st.text(alphabet="the catsop.END\n你好é🙂👩‍👧", max_size=20).map(
-        lambda s: tokenizer.encode(s, False)
-    )
+    valid = st.text(alphabet="the catsop.END\n你好é🙂👩‍👧", max_size=20).map(lambda s: tokenizer.encode(s, False))
     anything = st.lists(st.integers(0, tokenizer.vocab_size + 2), max_size=20)
     return tokenizer, draw(valid) + draw(anything) + draw(valid)
 

@@ -29,7 +29,9 @@ def test_laying_out_keeps_every_path(tree: Tree) -> None:
     assert paths(laid) == paths(tree)
     if len(laid):
         assert laid.parents[0] == TIP
-        assert laid.probabilities[0] == max(p for p, up in zip(tree.probabilities, tree.parents, strict=True) if up == TIP)
+        assert laid.probabilities[0] == max(
+            p for p, up in zip(tree.probabilities, tree.parents, strict=True) if up == TIP
+        )
 
 
 @given(trees(), st.integers(0, 30), st.integers(0, 8))

@@ -34,9 +34,7 @@ def sentencepiece() -> bytes:
 
 def metaspace() -> bytes:
     """T5's kind: ▁ for spaces, no bytes."""
-    tokenizer = Tokenizer(
-        models.Unigram([(piece, -1.0) for piece in _pieces()], unk_id=1, byte_fallback=False)
-    )
+    tokenizer = Tokenizer(models.Unigram([(piece, -1.0) for piece in _pieces()], unk_id=1, byte_fallback=False))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
     return _finished(tokenizer)
@@ -45,9 +43,7 @@ def metaspace() -> bytes:
 def wordpiece() -> bytes:
     """BERT's kind: a space before each token but those that begin with ##."""
     vocab = ["<s>", "<unk>", *WORDS, *("##" + word for word in WORDS)]
-    tokenizer = Tokenizer(
-        models.WordPiece({word: index for index, word in enumerate(vocab)}, unk_token="<unk>")
-    )
+    tokenizer = Tokenizer(models.WordPiece({word: index for index, word in enumerate(vocab)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.decoder = decoders.WordPiece()
     return _finished(tokenizer)

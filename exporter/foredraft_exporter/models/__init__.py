@@ -26,8 +26,7 @@ def architecture_of(config: Mapping[str, Any]) -> Architecture:
     found = ARCHITECTURES.get(str(config.get("model_type")))
     if found is None:
         raise UnsupportedModelError(
-            f"config: model_type {config.get('model_type')!r} is not supported; supported: "
-            f"{', '.join(ARCHITECTURES)}"
+            f"config: model_type {config.get('model_type')!r} is not supported; supported: {', '.join(ARCHITECTURES)}"
         )
     return found
 
@@ -73,9 +72,7 @@ def _context(config: Mapping[str, Any], architecture: Architecture, wanted: int 
     trained = _size(config, "max_position_embeddings")
     longest = max(trained, rope.longest_context(config, architecture.rope_theta))
     if wanted is not None and not 1 <= wanted <= longest:
-        raise UnsupportedModelError(
-            f"context {wanted} is not possible; this model is made for 1 to {longest} tokens"
-        )
+        raise UnsupportedModelError(f"context {wanted} is not possible; this model is made for 1 to {longest} tokens")
     return trained if wanted is None else wanted
 
 
@@ -93,9 +90,7 @@ def _flag(config: Mapping[str, Any], rule: bool | str) -> bool:
 
 def _head_dim(config: Mapping[str, Any], architecture: Architecture, hidden: int, heads: int) -> int:
     if config.get("head_dim") is None and architecture.head_dim is None and hidden % heads:
-        raise CheckpointError(
-            f"config: hidden_size {hidden} is no multiple of {heads} heads, and head_dim is missing"
-        )
+        raise CheckpointError(f"config: hidden_size {hidden} is no multiple of {heads} heads, and head_dim is missing")
     head_dim = _size(config, "head_dim", architecture.head_dim or hidden // heads)
     if head_dim % 2:
         raise UnsupportedModelError(f"config: head_dim = {head_dim} is odd, and rotation needs pairs")
@@ -107,9 +102,7 @@ def _no_rope_layers(config: Mapping[str, Any], architecture: Architecture) -> tu
     listed, layers = config.get("no_rope_layers"), _size(config, "num_hidden_layers")
     if not architecture.no_rope:
         if listed:
-            raise UnsupportedModelError(
-                f"config: no_rope_layers is not supported for {architecture.model_type}"
-            )
+            raise UnsupportedModelError(f"config: no_rope_layers is not supported for {architecture.model_type}")
         return ()
     if listed is None:
         interval = _size(config, "no_rope_layer_interval", 4)

@@ -40,12 +40,7 @@ def refuse_unsupported(config: Mapping[str, Any], architecture: Architecture, co
     """Raises ``UnsupportedModelError`` with the first key, its value and its meaning."""
     for key, value in config.items():
         for pattern, meaning, neutral in _REFUSED:
-            if (
-                value is not None
-                and value is not False
-                and value not in neutral
-                and re.fullmatch(pattern, key)
-            ):
+            if value is not None and value is not False and value not in neutral and re.fullmatch(pattern, key):
                 raise UnsupportedModelError(f"config: {key} = {_brief(value)} ({meaning}) is not supported")
     classes = config.get("architectures") or [architecture.class_name]
     if architecture.class_name not in classes:
@@ -54,9 +49,7 @@ def refuse_unsupported(config: Mapping[str, Any], architecture: Architecture, co
             f"expected {architecture.class_name}"
         )
     if "AutoModelForCausalLM" in (config.get("auto_map") or {}):
-        raise UnsupportedModelError(
-            "config: auto_map asks for code from the model's folder, which is never run"
-        )
+        raise UnsupportedModelError("config: auto_map asks for code from the model's folder, which is never run")
     activation = config.get("hidden_act", "silu")
     if activation not in ("silu", "swish"):
         raise UnsupportedModelError(f"config: hidden_act = {activation!r} is not supported, expected silu")

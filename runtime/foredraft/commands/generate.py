@@ -35,9 +35,7 @@ Examples:
 @click.command(short_help="Write an answer to one prompt.", epilog=EPILOG)
 @bundle_argument
 @click.option("--prompt", metavar="TEXT", help="The prompt.")
-@click.option(
-    "--prompt-file", type=click.Path(allow_dash=True, path_type=Path), help="Read it from here; '-': stdin."
-)
+@click.option("--prompt-file", type=click.Path(allow_dash=True, path_type=Path), help="Read it from here; '-': stdin.")
 @click.option("--chat", is_flag=True, help="Wrap the prompt in the model's chat template.")
 @click.option("--system", metavar="TEXT", help="System message, with --chat.")
 @answer_options

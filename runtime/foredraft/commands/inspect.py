@@ -26,9 +26,7 @@ Examples:
 
 @click.command(short_help="Show what is inside a bundle and what of it this machine can run.", epilog=EPILOG)
 @bundle_argument
-@click.option(
-    "--json", "as_json", is_flag=True, help="The manifest, and 'machine': what this machine can run."
-)
+@click.option("--json", "as_json", is_flag=True, help="The manifest, and 'machine': what this machine can run.")
 def inspect(bundle: Path, as_json: bool) -> None:
     """Show what is inside a bundle and what of it this machine can run. Nothing of it is loaded."""
     from foredraft import Bundle
@@ -79,9 +77,7 @@ def _print(path: str, values: dict[str, Any], machine: dict[str, Any]) -> None:
     about = table(path)
     for name, value in _facts(values):
         about.add_row(name, Text(value))
-    lowerings = table(
-        f"On this machine ({machine['system']}, ONNX Runtime {machine['onnxruntime']})", "lowering", ""
-    )
+    lowerings = table(f"On this machine ({machine['system']}, ONNX Runtime {machine['onnxruntime']})", "lowering", "")
     for name, problem in machine["lowerings"].items():
         ready = "ready (chosen by auto)" if name == machine["auto"] else "ready"
         lowerings.add_row(Text(name), Text(problem or ready))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,15 +25,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _SAMPLING = (
     click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy."),
     click.option("--top-k", type=int, default=0, help="Only the k likeliest tokens; 0 is off."),
-    click.option(
-        "--top-p", type=float, default=1.0, help="Only the likeliest tokens up to this probability."
-    ),
-    click.option(
-        "--min-p", type=float, default=0.0, help="Only tokens this likely, relative to the likeliest."
-    ),
-    click.option(
-        "--repetition-penalty", type=float, default=1.0, help="Above 1: avoid tokens that occurred."
-    ),
+    click.option("--top-p", type=float, default=1.0, help="Only the likeliest tokens up to this probability."),
+    click.option("--min-p", type=float, default=0.0, help="Only tokens this likely, relative to the likeliest."),
+    click.option("--repetition-penalty", type=float, default=1.0, help="Above 1: avoid tokens that occurred."),
     click.option("--presence-penalty", type=float, default=0.0, help="Taken off a token that occurred."),
     click.option("--frequency-penalty", type=float, default=0.0, help="Taken off for each occurrence."),
     click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same text."),
@@ -60,12 +55,8 @@ _ENGINE = (
     click.option("--context", type=click.IntRange(1), help="Limit of prompt and answer together, in tokens."),
 )
 _ANSWER = (
-    click.option(
-        "--max-tokens", type=click.IntRange(0), help="Longest answer [default: what the context leaves]."
-    ),
-    click.option(
-        "--stop", multiple=True, metavar="TEXT", help="End before this text; may be given several times."
-    ),
+    click.option("--max-tokens", type=click.IntRange(0), help="Longest answer [default: what the context leaves]."),
+    click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be given several times."),
 )
 
 
@@ -126,7 +117,7 @@ class BundlePath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         from foredraft.distribution import resolve
 
-        return resolve(super().convert(value, param, ctx))
+        return resolve(os.fsdecode(super().convert(value, param, ctx)))
 
 
 def bundle_argument(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -64,11 +64,11 @@ class EngineSequence(Protocol):
         ...
 
     def move(self, source: Int32, target: Int32) -> None:
-        """Copy the KV rows and hidden states of ``source`` slots to ``target`` slots (targets ascend, target <= source)."""
+        """Copy KV rows and hidden states of ``source`` slots to ``target`` slots (ascending, target <= source)."""
         ...
 
     def copy_rows(self, other: Self, count: int) -> None:
-        """Copy the KV rows and hidden states of another sequence's first ``count`` slots to the same slots of this one."""
+        """Copy KV rows and hidden states of another sequence's first ``count`` slots to the same slots here."""
         ...
 
 

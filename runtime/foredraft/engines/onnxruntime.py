@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
-from foredraft_plugins import library
 
 from foredraft.bundle import Bundle
 from foredraft.engines.base import WINDOW, Batch, Float32, Int32
@@ -21,6 +20,7 @@ from foredraft.engines.memory import lazy_zeros
 from foredraft.errors import EngineError
 from foredraft.manifest import ModelInfo
 from foredraft.tensor_file import arrays
+from foredraft_plugins import library
 
 LOWERINGS = ("kernels", "portable")
 _MOST_BINDINGS = 48
@@ -75,7 +75,9 @@ class OnnxRuntimeEngine:
         try:
             return ort.InferenceSession(bundle.read(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:
-            raise EngineError(f"{bundle.path / path}: ONNX Runtime {ort.__version__} cannot load it: {error}") from error
+            raise EngineError(
+                f"{bundle.path / path}: ONNX Runtime {ort.__version__} cannot load it: {error}"
+            ) from error
 
 
 class OnnxRuntimeSequence:
@@ -215,7 +217,6 @@ class _Cache:
         else:
             self.keys[:, :, target] = self.keys[:, :, source]
         self.values[:, :, target] = self.values[:, :, source]
-
 
     def copy_rows(self, other: _Cache, count: int) -> None:
         key_rows = -(-count // _KEY_BLOCK) if self._interleaved else count

@@ -72,9 +72,7 @@ def check_messages(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if not isinstance(message, Mapping):
-            raise RequestError(
-                f"{where}: got {type(message).__name__}, expected an object with role and content"
-            )
+            raise RequestError(f"{where}: got {type(message).__name__}, expected an object with role and content")
         for key in ("role", "content"):
             if key not in message:
                 raise RequestError(f"{where}: {key} is missing")

@@ -48,9 +48,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(["*", "**", "+"])
 
     def __init__(self) -> None:
-        super().__init__(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _GenerationBlock]
-        )
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _GenerationBlock])
         self.filters |= {"tojson": _to_json, "_stepwise": _stepwise, "_sized": _sized}
         self.globals |= {
             "raise_exception": _raise_exception,
@@ -81,16 +79,10 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         """An arithmetic operator in a template; refuses results that are too large before they are built."""
         if operator == "*":
             for many, times in ((left, right), (right, left)):
-                if (
-                    isinstance(many, str | list | tuple)
-                    and isinstance(times, int)
-                    and len(many) * times > MAX_TEXT
-                ):
+                if isinstance(many, str | list | tuple) and isinstance(times, int) and len(many) * times > MAX_TEXT:
                     raise jinja2.TemplateError(f"a text or list of more than {MAX_TEXT} elements")
         if isinstance(left, int) and isinstance(right, int):
-            bits = (
-                left.bit_length() * abs(right) if operator == "**" else left.bit_length() + right.bit_length()
-            )
+            bits = left.bit_length() * abs(right) if operator == "**" else left.bit_length() + right.bit_length()
             if bits > _MAX_BITS:
                 raise jinja2.TemplateError(f"a number of more than {_MAX_BITS} bits")
         return _sized(super().call_binop(context, operator, left, right))
@@ -161,6 +153,4 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     """JSON as it is: Jinja's own filter escapes HTML, which a prompt is not."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -47,9 +47,7 @@ class Tokenizer:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise RequestError(
-                f"text: not valid Unicode at character {error.start} (a lone surrogate)"
-            ) from None
+            raise RequestError(f"text: not valid Unicode at character {error.start} (a lone surrogate)") from None
         ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         wanted = self.add_bos if add_bos is None else add_bos
         if wanted and self.bos_id is not None and ids[:1] != [self.bos_id]:
