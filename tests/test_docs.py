@@ -56,6 +56,7 @@ NOT_SHELL = {
     "/README.md": {"exporter/foredraft_exporter/"},
     "bundles.md": {"smollm2-135m.foredraft/"},
     "exits.md": {"adapter(x)", "a"},
+    "policies.md": {"max(bytes"},
     "serving.md": {'{"tokens":'},
 }
 """Indented blocks that are no commands, by their first word."""
@@ -122,10 +123,10 @@ def python_blocks(page: Page) -> list[Block]:
 
 
 def with_blocks(kind: object) -> list[object]:
-    return [pytest.param(read(path), id=read(path).name.strip("/")) for path in PAGES if kind(read(path))]  # type: ignore[operator]
+    return [pytest.param(read(path), id=read(path).name) for path in PAGES if kind(read(path))]  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_links_lead_somewhere(path: Path) -> None:
     page = read(path)
     for link in page.links():
@@ -139,11 +140,11 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 def test_the_index_lists_every_page() -> None:
-    index = read(ROOT / "docs" / "README.md").links()
-    assert sorted(index) == sorted({path.name for path in PAGES if path.parent != ROOT} - {"README.md"} | set(index))
+    pages = {path.name for path in PAGES if path.parent != ROOT} - {"README.md"}
+    assert pages <= set(read(ROOT / "docs" / "README.md").links())
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_commands_and_options_in_the_text_exist(path: Path) -> None:
     anywhere = set().union(*(options(command) for command in all_commands(cli))) | script_options()
     for code in read(path).code():
@@ -193,7 +194,9 @@ def check(words: Sequence[str], folder: Path) -> None:
     """Run one command, or as much of it as can be run here."""
     program, line = Path(words[0]).name, " ".join(words)
     if program == "foredraft":
-        if any(line.startswith(start) for start in NOT_RUN):
+        if "[" in line:  # a synopsis
+            assert set(re.findall(r"--[a-z-]+", line)) <= options(find(words[1:])[0])
+        elif any(line.startswith(start) for start in NOT_RUN):
             check_options(words[1:])
         else:
             make_way(words, folder)

@@ -80,7 +80,7 @@ class GraphBuilder:
     def constant(self, name: str, array: np.ndarray) -> ir.Value:
         """A small initializer kept inside the graph file; the same name gives the same value."""
         if name not in self._initializers:
-            self._add_initializer(name, array.shape, ir.tensor(np.ascontiguousarray(array), name=name))
+            self._add_initializer(name, array.shape, ir.tensor(np.asarray(array, order="C"), name=name))
         return self._initializers[name]
 
     def weight(self, name: str) -> ir.Value:

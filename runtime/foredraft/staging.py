@@ -91,9 +91,17 @@ def _lock(path: Path, target: Path) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ForedraftError(f"{target}: another process is writing it; wait for it to finish") from None
-            if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
+            if _is_at(path, file.fileno()):
                 yield
                 return
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether the open file is the one that ``path`` names now."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def put_inside(folder: Path, name: str, data: bytes) -> None:

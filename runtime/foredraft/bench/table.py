@@ -10,15 +10,16 @@ from foredraft.bench.comparison import BASELINE, Comparison
 from foredraft.bench.simulate import Simulation
 from foredraft.bench.sweep import Verdict
 
-COLUMNS = {
+_COMMON = {
     "tokens/s": ("tokens_per_second", ".1f"),
     "ratio to none": ("ratio", ".2f"),
     "tokens per forward": ("mat", ".2f"),
-    "drafting ms/round": ("drafting_ms", ".2f"),
-    "layer passes/token": ("layer_passes", ".2f"),
-    "layer runs/token": ("layer_runs", ".1f"),
 }
-"""Heading, figure and format; the last two are shown for policies only."""
+COLUMNS = {
+    "drafter": _COMMON | {"drafting ms/round": ("drafting_ms", ".2f")},
+    "policy": _COMMON | {"layer passes/token": ("layer_passes", ".2f"), "layer runs/token": ("layer_runs", ".1f")},
+}
+"""Heading: figure and its format, by what is compared."""
 
 
 def render(comparison: Comparison, title: str) -> RenderableType:
@@ -57,16 +58,15 @@ def render_verdicts(verdicts: list[Verdict]) -> RenderableType:
 
 def _overall(comparison: Comparison, title: str) -> Table:
     """Policies stand fastest first, drafters in the order that they were named in."""
-    policies = comparison.kind == "policy"
-    columns = list(COLUMNS.items()) if policies else list(COLUMNS.items())[:-2]
+    columns = COLUMNS[comparison.kind]
     table = Table(title=title, title_justify="left")
     table.add_column(comparison.kind, overflow="fold")
-    for heading, _ in columns:
+    for heading in columns:
         table.add_column(heading, justify="right")
     figures = {name: comparison.summary(name) for name in comparison.drafters}
-    order = sorted(figures, key=lambda name: -figures[name]["ratio"]) if policies else list(figures)
-    for name in order:
-        table.add_row(name, *(format(figures[name][figure], form) for _, (figure, form) in columns))
+    by_speed = sorted(figures, key=lambda name: -figures[name]["ratio"])
+    for name in by_speed if comparison.kind == "policy" else figures:
+        table.add_row(name, *(format(figures[name][figure], form) for figure, form in columns.values()))
     return table
 
 
@@ -86,18 +86,30 @@ def _by_level(comparison: Comparison) -> Table:
 
 
 def _by_category(comparison: Comparison) -> Table:
-    """Cells: ratio to plain decoding, and in brackets tokens per forward, or a policy's layer passes per token."""
+    """Cells: ratio to plain decoding, and in brackets tokens per forward, or a policy's layer passes per token.
+
+    The longer of the two lists goes down the page.
+    """
     policies = comparison.kind == "policy"
-    second = "layer_passes" if policies else "mat"
-    heading = "layer passes per token" if policies else "tokens per forward"
-    table = Table(title=f"By category: ratio ({heading})", title_justify="left")
-    table.add_column("category")
+    second, heading = ("layer_passes", "layer passes per token") if policies else ("mat", "tokens per forward")
     compared = [name for name in comparison.drafters if name != BASELINE]
-    for name in compared:
-        table.add_column(name, justify="right", overflow="fold")
-    for category in comparison.categories():
-        figures = [comparison.summary(name, category) for name in compared]
-        table.add_row(Text(category), *(f"{f['ratio']:.2f} ({f[second]:.2f})" for f in figures))
+    categories = comparison.categories()
+    names_down = policies and len(compared) > len(categories)
+    table = Table(title=f"By category: ratio ({heading})", title_justify="left")
+    table.add_column(comparison.kind if names_down else "category", overflow="fold")
+    for across in categories if names_down else compared:
+        table.add_column(Text(across), justify="right", overflow="fold")
+
+    def cell(name: str, category: str) -> str:
+        figures = comparison.summary(name, category)
+        return f"{figures['ratio']:.2f} ({figures[second]:.2f})"
+
+    if names_down:
+        for name in compared:
+            table.add_row(name, *(cell(name, category) for category in categories))
+    else:
+        for category in categories:
+            table.add_row(Text(category), *(cell(name, category) for name in compared))
     return table
 
 

@@ -29,7 +29,7 @@ def asked(tiny_bundle: Callable[..., Path], tmp_path: Path) -> list[str]:
 
 
 def run(arguments: list[str], *more: str) -> Result:
-    return CliRunner().invoke(bench, [*arguments, *more])
+    return CliRunner(env={"COLUMNS": "160"}).invoke(bench, [*arguments, *more])
 
 
 def figures(arguments: list[str], *more: str) -> tuple[dict[str, Any], str]:
