@@ -23,7 +23,7 @@ from foredraft.bench.comparison import BASELINE
 from foredraft.bench.contest import Rig, between_policies, split_policies
 from foredraft.bench.hardware import HERE, times_here
 from foredraft.bench.questions import read_questions
-from foredraft.bench.simulate import host_seconds, simulate
+from foredraft.bench.simulate import host_here, simulate
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
 from foredraft.measure import measured_costs
 
@@ -48,6 +48,7 @@ def main() -> None:
     chosen, console = options(), Console(highlight=False)
     bundle = Bundle.open(chosen.bundle)
     engine = OnnxRuntimeEngine(bundle, chosen.threads)
+    sampling = SamplingParams(temperature=chosen.temperature)
     with tempfile.TemporaryDirectory() as cache:
         os.environ["FOREDRAFT_CACHE"] = cache
         contest = between_policies(Rig(bundle, engine), split_policies([chosen.policies]), chosen.drafter)
@@ -57,15 +58,21 @@ def main() -> None:
             read_questions(chosen.questions),
             contest.names,
             max_tokens=chosen.max_tokens,
-            sampling=SamplingParams(temperature=chosen.temperature),
+            sampling=sampling,
             repeats=chosen.repeats,
             open_session=contest.open_session,
             kind=contest.kind,
         )
         times = times_here(measured_costs(bundle, engine))
-    host = host_seconds(comparison, times)
+    host = host_here(comparison, times, bundle.manifest.model.vocab_size, sampling)
     simulation = simulate(comparison, HERE, "", times, host)
-    table = Table("policy", "ratio measured", "predicted", "off by", title=f"host {host * 1e6:.0f} us per round")
+    table = Table(
+        "policy",
+        "ratio measured",
+        "predicted",
+        "off by",
+        title=f"host: {host.round * 1e6:.0f} us per round, {host.pick * 1e6:.0f} us per pick",
+    )
     worst = 0.0
     for name in comparison.drafters:
         measured, predicted = comparison.summary(name)["ratio"], simulation.ratio(name)

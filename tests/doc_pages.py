@@ -1,7 +1,7 @@
 """Reads README.md and docs/*.md: blocks, links, headings, inline code. Knows nothing of what is in them.
 
-Conventions of the pages: an indented block holds shell commands or, rarely, something else (a tree of files, a formula);
-fenced blocks are Python, JSON or output.
+Conventions of the pages: an indented block holds shell commands or, rarely, something else (a tree of files, a
+formula); fenced blocks are Python, JSON or output.
 """
 
 from __future__ import annotations

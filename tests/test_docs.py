@@ -1,8 +1,8 @@
 """README.md and docs/: every link leads somewhere, every command and every Python example does what it says.
 
-Commands run as they stand, in a folder where the names that they use exist: ``smollm2-135m`` and other models are small
-stand-ins with the tiny model of the tests, ``benchmarks`` and ``tests`` the real folders. What cannot run here is listed
-below with the reason; its options are still checked against the command's help.
+Commands run as they stand, in a folder where the names that they use exist: ``smollm2-135m`` and other models are
+stand-ins with the tiny model of the tests, ``benchmarks`` and ``tests`` the real folders. What cannot run here is
+listed below with the reason; its options are still checked against the command's help.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -122,8 +123,8 @@ def python_blocks(page: Page) -> list[Block]:
     return [block for block in page.blocks if block.kind == "python"]
 
 
-def with_blocks(kind: object) -> list[object]:
-    return [pytest.param(read(path), id=read(path).name) for path in PAGES if kind(read(path))]  # type: ignore[operator]
+def with_blocks(kind: Callable[[Page], list[Block]]) -> list[Any]:
+    return [pytest.param(page, id=page.name) for page in map(read, PAGES) if kind(page)]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: f"{path.parent.name}-{path.name}")
@@ -155,7 +156,9 @@ def test_commands_and_options_in_the_text_exist(path: Path) -> None:
             assert given <= options(command), f"{path.name}: {code}"
         elif words[0] == "make" and len(words) > 1:
             check_make(words)
-        elif words[0] not in ("docker", "ollama"):
+        elif words[0] == "pip":
+            check_extras(code)
+        elif words[0] != "docker":
             for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", code):
                 assert option in anywhere, f"{path.name}: {code}"
 

@@ -12,8 +12,17 @@ from typing import Any
 import onnx_ir as ir
 
 import foredraft
+from foredraft.bundle.manifest import (
+    FILE_NAME,
+    SCHEMA,
+    FileInfo,
+    GraphFiles,
+    Manifest,
+    ModelInfo,
+    SegmentInfo,
+    TokenizerInfo,
+)
 from foredraft.errors import ForedraftError
-from foredraft.manifest import FILE_NAME, SCHEMA, FileInfo, GraphFiles, Manifest, ModelInfo, SegmentInfo, TokenizerInfo
 from foredraft.staging import staged_folder
 from foredraft.text import Tokenizer
 from foredraft_exporter.checkpoint import Checkpoint, open_checkpoint

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foredraft.bundle import Bundle
+from foredraft.bundle.manifest import ModelInfo
 from foredraft.engines.base import WINDOW
 from foredraft.errors import RequestError
-from foredraft.manifest import ModelInfo
 
 SHORT = (1, 2, 7)
 """Lengths at which an export that only works as it was traced goes wrong."""

@@ -1,4 +1,4 @@
-"""Packed 4- and 8-bit weights back to floats, in standard operators; plugins' block_linear/packing.py has the layout."""
+"""Packed 4- and 8-bit weights back to floats, in standard operators; the layout is plugins' block_linear/packing.py."""
 
 from __future__ import annotations
 

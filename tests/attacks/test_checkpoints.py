@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from foredraft.bundle.tensor_file import parse_header
 from foredraft.errors import BundleError, CheckpointError
-from foredraft.tensor_file import parse_header
 from foredraft_exporter.checkpoint import open_checkpoint
 from tests.fixtures import tiny_checkpoint, tiny_gguf
 

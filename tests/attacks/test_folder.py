@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from foredraft import hashes
-from foredraft.bundle import Bundle
+from foredraft.bundle import Bundle, hashes
+from foredraft.bundle.folder import open_plain
 from foredraft.errors import BundleError
-from foredraft.folder import open_plain
 from tests.runtime.distribution.made import make_bundle, write
 
 WEIGHTS = "graphs/weights/int8.safetensors"

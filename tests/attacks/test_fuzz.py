@@ -18,15 +18,15 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from foredraft.bundle import Bundle
+from foredraft.bundle.manifest import FILE_NAME, FileInfo, Manifest
+from foredraft.bundle.onnx_external import check_external_data
+from foredraft.bundle.signature import check_signature
+from foredraft.bundle.tensor_file import arrays
 from foredraft.distribution.pack import pack
 from foredraft.distribution.sign import sign
 from foredraft.distribution.tar import members
 from foredraft.errors import BundleError, ForedraftError
 from foredraft.hierarchy.database import Database
-from foredraft.manifest import FILE_NAME, FileInfo, Manifest
-from foredraft.onnx_external import check_external_data
-from foredraft.signature import check_signature
-from foredraft.tensor_file import arrays
 from foredraft_exporter.gguf_header import read_header as read_gguf
 from foredraft_exporter.mapped import MappedFile
 from foredraft_exporter.safetensors_header import read_header as read_safetensors

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from foredraft.bundle import Bundle
+from foredraft.bundle.manifest import FILE_NAME, MAX_MANIFEST, Manifest
 from foredraft.errors import BundleError
-from foredraft.manifest import FILE_NAME, MAX_MANIFEST, Manifest
 from tests.runtime.distribution.made import edit_manifest
 
 

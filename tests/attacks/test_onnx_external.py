@@ -9,9 +9,9 @@ import onnx
 import pytest
 
 from foredraft.bundle import Bundle
+from foredraft.bundle.manifest import FileInfo
+from foredraft.bundle.onnx_external import check_external_data
 from foredraft.errors import BundleError
-from foredraft.manifest import FileInfo
-from foredraft.onnx_external import check_external_data
 from tests.runtime.distribution.made import graph, listing
 
 FILES = {"graphs/weights/w.safetensors": FileInfo(100, "0" * 64), "tokenizer.json": FileInfo(100, "0" * 64)}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from foredraft.bundle import Bundle
+from foredraft.bundle.manifest import FILE_NAME
 from foredraft.errors import ForedraftError
-from foredraft.manifest import FILE_NAME
 from foredraft.staging import locked, staged_folder
 from foredraft_exporter.build import export
 from tests.fixtures import tiny_checkpoint

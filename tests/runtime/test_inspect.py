@@ -11,9 +11,9 @@ import pytest
 
 import foredraft
 from foredraft import cli
+from foredraft.bundle.manifest import FileInfo, GraphFiles, Manifest, ModelInfo, SegmentInfo, TokenizerInfo
 from foredraft.engines import onnxruntime as engine
 from foredraft.errors import EngineError
-from foredraft.manifest import FileInfo, GraphFiles, Manifest, ModelInfo, SegmentInfo, TokenizerInfo
 
 PATHS = ("weights/int8.safetensors", "tokenizer.json", "graphs/segment-0.onnx", "graphs/head.onnx")
 MANIFEST = Manifest(

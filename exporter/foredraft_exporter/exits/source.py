@@ -15,11 +15,11 @@ from safetensors import safe_open
 
 from foredraft.arena import Arena
 from foredraft.bundle import Bundle
+from foredraft.bundle.manifest import FILE_NAME, ModelInfo
+from foredraft.bundle.tensor_file import arrays
 from foredraft.engines.base import WINDOW
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
 from foredraft.errors import ForedraftError
-from foredraft.manifest import FILE_NAME, ModelInfo
-from foredraft.tensor_file import arrays
 from foredraft.text import Tokenizer
 from foredraft_exporter.build import check_exits
 from foredraft_exporter.checkpoint import open_checkpoint

@@ -18,6 +18,19 @@ from foredraft.measure import ForwardCosts
 Times = Callable[[int, int], float]
 """``times(what, nodes)``: seconds of a segment or head (as in ``Chain.log``) on so many nodes."""
 
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Seconds of the loop itself, for each round and for each token that is picked, by the model or an exit."""
+
+    round: float
+    pick: float
+
+    def seconds(self, picks: int) -> float:
+        """Of a round with so many picks."""
+        return self.round + picks * self.pick
+
+
 HERE = "here"
 """The name of this machine among those to simulate."""
 
@@ -25,7 +38,7 @@ HERE = "here"
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """A model on a machine. Weights are numbers of them; ``bandwidth`` is bytes/s and ``compute`` operations/s, both as
-    reached in practice; ``launch`` (per layer or head) and ``host`` (per round: the loop itself) are seconds."""
+    reached in practice; ``launch`` is seconds, per layer or head."""
 
     name: str
     about: str
@@ -36,7 +49,7 @@ class Hardware:
     bandwidth: float
     compute: float
     launch: float
-    host: float
+    host: Host
 
     @property
     def knee(self) -> float:
@@ -49,7 +62,7 @@ class Hardware:
             f"{self.name}: {self.about}; {self.layers} layers of {self.layer_weights / 1e6:.0f}M weights, head "
             f"{self.head_weights / 1e6:.0f}M, {self.weight_bytes:g} bytes each; {self.bandwidth / 1e9:.0f} GB/s, "
             f"{self.compute / 1e12:g} Top/s (nodes are free up to {self.knee:.0f}); launch {self.launch * 1e6:.0f} us "
-            f"per layer, host {self.host * 1e6:.0f} us per round"
+            f"per layer, host {self.host.round * 1e6:.0f} us per round and {self.host.pick * 1e6:.0f} per pick"
         )
 
     def seconds(self, weights: float, nodes: int) -> float:
@@ -70,7 +83,9 @@ class Hardware:
 
 
 def _llama_7b(name: str, about: str, weight_bytes: float, bandwidth: float, compute: float, launch: float) -> Hardware:
-    return Hardware(name, about, 32, 202.4e6, 131.1e6, weight_bytes, bandwidth, compute, launch, host=200e-6)
+    return Hardware(
+        name, about, 32, 202.4e6, 131.1e6, weight_bytes, bandwidth, compute, launch, host=Host(100e-6, 30e-6)
+    )
 
 
 _ALL = (

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from foredraft.drafters.base import Drafter
+from foredraft.engines.base import Float32
 from foredraft.result import Chunk
 from foredraft.rounds import Round
 from foredraft.session import Session
-from foredraft.tree import TIP
+from foredraft.tree import TIP, Tree
 
 
 @dataclass(frozen=True, slots=True)
 class RoundWork:
-    """One round after the prompt's own: its forwards (segment or head as in ``Chain.log``, nodes), the ``tokens`` that
-    it wrote, and the seconds that its drafter took here."""
+    """One round after the prompt's own: its ``forwards`` (segment or head as in ``Chain.log``, nodes), the ``tokens`` that
+    it wrote, how often a token was picked (by an exit, too), and the seconds that its drafter took here to draft and to
+    learn."""
 
     forwards: tuple[tuple[int, int], ...]
     tokens: int
-    seconds_draft: float
+    picks: int
+    seconds_drafter: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +39,43 @@ class Written:
 def write(session: Session, request: Mapping[str, Any]) -> Written:
     """Write an answer and record its rounds; ``request`` are arguments of ``Session.stream``."""
     log = session.chain.log = []
+    drafter, session.drafter = session.drafter, (timed := _Timed(session.drafter))
     chunks, rounds = [], []
     for chunk in session.stream(**request):
         chunks.append(chunk)
         if chunk.round is not None:
-            rounds.append(RoundWork(tuple(log), len(chunk.round.tokens), chunk.round.seconds_draft))
+            tokens, opinions = len(chunk.round.tokens), len(chunk.round.opinions)
+            rounds.append(RoundWork(tuple(log), tokens, tokens + opinions, chunk.round.seconds_draft + timed.learning))
             log.clear()
-    session.chain.log = None
+            timed.learning = 0.0
+    session.chain.log, session.drafter = None, drafter
     return Written(chunks, tuple(rounds[1:]))
+
+
+class _Timed:
+    """A drafter, and the seconds that ``learning`` took it since they were last set to 0."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.name, self.level_names, self.wants_logits = drafter.name, drafter.level_names, drafter.wants_logits
+        self.learning = 0.0
+        self._drafter = drafter
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        self._drafter.begin(prompt)
+
+    def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
+        return self._drafter.propose(context, budget, minimum)
+
+    def commit(self, tokens: Sequence[int], logits: Float32 | None) -> None:
+        started = time.perf_counter()
+        self._drafter.commit(tokens, logits)
+        self.learning += time.perf_counter() - started
+
+    def rewind(self, length: int) -> None:
+        self._drafter.rewind(length)
+
+    def finish(self) -> None:
+        self._drafter.finish()
 
 
 def agreement(rounds: Iterable[Round]) -> dict[int, tuple[int, int]]:

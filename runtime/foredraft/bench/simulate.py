@@ -6,17 +6,20 @@ machine that it runs on. So that it can be compared, ``Elsewhere`` lets it decid
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from foredraft.auto import AutoScheduler
 from foredraft.bench.comparison import BASELINE, Comparison
-from foredraft.bench.hardware import Times, costs_of
-from foredraft.bench.rounds import RoundWork
+from foredraft.bench.hardware import Host, Times, costs_of
 from foredraft.chain import Chain
 from foredraft.policy import Policy
 from foredraft.rounds import Round
+from foredraft.sampling import SamplingParams, make_picker
 from foredraft.tree import Tree
 
 
@@ -39,13 +42,15 @@ class Simulation:
         return {"name": self.name, "about": self.about, "rates": figures}
 
 
-def simulate(comparison: Comparison, name: str, about: str, times: Times, host: float) -> Simulation:
-    """Every drafter's or policy's rounds with other ``times``. ``host`` is what the loop itself takes, in seconds per
-    round; drafting takes what it took here."""
+def simulate(comparison: Comparison, name: str, about: str, times: Times, host: Host) -> Simulation:
+    """Every drafter's or policy's rounds with other ``times``. Drafting and learning take what they took here."""
     rates = {}
     for compared in comparison.drafters:
         rounds = [round_ for run in comparison.runs(compared) for round_ in run.rounds]
-        seconds = sum(engine_seconds(round_.forwards, times) + round_.seconds_draft + host for round_ in rounds)
+        seconds = sum(
+            engine_seconds(round_.forwards, times) + round_.seconds_drafter + host.seconds(round_.picks)
+            for round_ in rounds
+        )
         rates[compared] = sum(round_.tokens for round_ in rounds) / seconds if seconds else 0.0
     return Simulation(name, about, rates)
 
@@ -55,18 +60,28 @@ def engine_seconds(forwards: Iterable[tuple[int, int]], times: Times) -> float:
     return sum(times(what, nodes) for what, nodes in forwards)
 
 
-def host_seconds(comparison: Comparison, times: Times) -> float:
-    """What the loop itself takes here, per round: plain decoding's measured time beyond that of its forwards."""
+def host_here(comparison: Comparison, times: Times, vocab_size: int, sampling: SamplingParams) -> Host:
+    """What the loop itself takes here: a pick is timed, a round is plain decoding's time beyond its forwards and picks."""
     runs = comparison.runs(BASELINE)
-    rounds: list[RoundWork] = [round_ for run in runs for round_ in run.rounds]
-    engine = sum(engine_seconds(round_.forwards, times) for round_ in rounds)
-    return max(sum(run.seconds for run in runs) - engine, 0.0) / len(rounds) if rounds else 0.0
+    rounds = [round_ for run in runs for round_ in run.rounds]
+    pick = _pick_seconds(vocab_size, sampling)
+    known = sum(engine_seconds(round_.forwards, times) + pick * round_.picks for round_ in rounds)
+    return Host(max(sum(run.seconds for run in runs) - known, 0.0) / max(len(rounds), 1), pick)
+
+
+def _pick_seconds(vocab_size: int, sampling: SamplingParams, times: int = 200) -> float:
+    """Of one token, from logits as spread as a model's are."""
+    logits = 3.0 * np.random.default_rng(0).standard_normal((8, vocab_size)).astype(np.float32)
+    pick, started = make_picker(sampling), time.perf_counter()
+    for position in range(times):
+        pick(logits[position % len(logits)], position, ())
+    return (time.perf_counter() - started) / times
 
 
 class Elsewhere:
     """``auto`` as it would decide on a machine with other times. The chain must keep its log."""
 
-    def __init__(self, chain: Chain, times: Times, host: float) -> None:
+    def __init__(self, chain: Chain, times: Times, host: Host) -> None:
         self._auto = AutoScheduler(costs_of(times, chain.segments))
         self._chain, self._times, self._host = chain, times, host
         self._start = 0
@@ -84,4 +99,6 @@ class Elsewhere:
     def observe(self, round_: Round) -> None:
         """The round as it would have gone there; drafting takes what it took here."""
         forwards = (self._chain.log or [])[self._start :]
-        self._auto.observe(replace(round_, seconds_verify=engine_seconds(forwards, self._times) + self._host))
+        picks = len(round_.tokens) + len(round_.opinions)
+        seconds = engine_seconds(forwards, self._times) + self._host.seconds(picks)
+        self._auto.observe(replace(round_, seconds_verify=seconds))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from foredraft.bench.sweep import Verdict
     from foredraft.bundle import Bundle
     from foredraft.engines.base import Engine
+    from foredraft.sampling import SamplingParams
 
 DRAFTERS = "none,prompt-lookup,context,blend"
 TRACED = 6
@@ -123,7 +124,7 @@ def bench(
     title = f"{opened.manifest.model.name}, {engine.name}, {engine.threads} threads"
     screen.print(render(comparison, f"{title}, {len(comparison.finished)} of {len(asked)} questions"))
     found = _verdicts(comparison, opened, screen) if sweep_exits else []
-    simulation = _simulation(comparison, rig, elsewhere, screen) if simulate else None
+    simulation = _simulation(comparison, rig, elsewhere, sampling, screen) if simulate else None
     settings = f"at most {max_tokens} tokens, temperature {temperature:g}, {contest.settings}, repeats {repeats}"
     _write(comparison, _about(opened, engine, settings), json_path, report, found, simulation)
     if interrupted:
@@ -183,10 +184,12 @@ def _verdicts(comparison: Comparison, bundle: Bundle, screen: Console) -> list[V
     return found
 
 
-def _simulation(comparison: Comparison, rig: Rig, elsewhere: Hardware | None, screen: Console) -> Simulation:
+def _simulation(
+    comparison: Comparison, rig: Rig, elsewhere: Hardware | None, sampling: SamplingParams, screen: Console
+) -> Simulation:
     """Of what was compared, on other hardware or, to see whether to believe it, on this."""
     from foredraft.bench.hardware import HERE, times_here
-    from foredraft.bench.simulate import host_seconds, simulate
+    from foredraft.bench.simulate import host_here, simulate
     from foredraft.bench.table import render_simulation
     from foredraft.measure import measured_costs
 
@@ -194,8 +197,11 @@ def _simulation(comparison: Comparison, rig: Rig, elsewhere: Hardware | None, sc
         times, host, about = elsewhere.times(rig.layers), elsewhere.host, elsewhere.describe()
     else:
         times = times_here(measured_costs(rig.bundle, rig.engine))
-        host = host_seconds(comparison, times)
-        about = f"{HERE}: measured curves of this engine, host {host * 1e6:.0f} us per round (from plain decoding)"
+        host = host_here(comparison, times, rig.bundle.manifest.model.vocab_size, sampling)
+        about = (
+            f"{HERE}: measured curves of this engine; host {host.round * 1e6:.0f} us per round (from plain decoding) and "
+            f"{host.pick * 1e6:.0f} per pick"
+        )
     simulation = simulate(comparison, elsewhere.name if elsewhere else HERE, about, times, host)
     screen.print(render_simulation(simulation, comparison))
     return simulation

@@ -29,9 +29,9 @@ def add(folder: Path, database: Path | None, adapter: Path | None, name: str | N
     """Add a token database or an adapter to BUNDLE. The manifest changes, so the bundle must be signed again."""
     if (database is None) == (adapter is None):
         raise click.UsageError("give either --database or --adapter")
+    from foredraft.bundle.manifest import SIGNATURE
     from foredraft.distribution import open_bundle
     from foredraft.distribution.add import add_adapter, add_database
-    from foredraft.manifest import SIGNATURE
 
     opened = open_bundle(folder)
     was_signed = (opened.path / SIGNATURE).exists()

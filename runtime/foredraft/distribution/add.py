@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from foredraft.bundle import Bundle
+from foredraft.bundle.manifest import FILE_NAME, PARTIAL, SCHEMA, SIGNATURE, FileInfo, Manifest
+from foredraft.bundle.parts import names_of, partial_bytes
+from foredraft.bundle.tensor_file import parse_header
 from foredraft.errors import BundleError
 from foredraft.hierarchy.database import Database
-from foredraft.manifest import FILE_NAME, PARTIAL, SCHEMA, SIGNATURE, FileInfo, Manifest
-from foredraft.parts import names_of, partial_bytes
 from foredraft.staging import locked, put_inside
-from foredraft.tensor_file import parse_header
 
 _BLOCK = 4 << 20
 

@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from foredraft.bundle.manifest import FILE_NAME, MAX_MANIFEST, SIGNATURE, Manifest
+from foredraft.bundle.signature import MAX_SIGNATURE
+from foredraft.bundle.typed_json import parse_object
 from foredraft.distribution.registry import IMAGE, INDEX, MAX_DOCUMENT, Registry, digest_of
 from foredraft.errors import BundleError, RegistryError
-from foredraft.manifest import FILE_NAME, MAX_MANIFEST, SIGNATURE, Manifest
-from foredraft.signature import MAX_SIGNATURE
-from foredraft.typed_json import parse_object
 
 ARTIFACT = "application/vnd.foredraft.bundle.v1"
-CONFIG = "application/vnd.foredraft.manifest.v1+json"
+CONFIG = "application/vnd.foredraft.bundle.manifest.v1+json"
 LAYER = "application/vnd.foredraft.file.v1"
 SIGNATURE_LAYER = "application/vnd.dev.sigstore.bundle.v0.3+json"
 TITLE = "org.opencontainers.image.title"

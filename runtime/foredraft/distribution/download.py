@@ -19,11 +19,11 @@ from typing import BinaryIO
 
 import requests
 
-from foredraft import hashes
+from foredraft.bundle import hashes
+from foredraft.bundle.manifest import FileInfo
 from foredraft.cache import cache_folder
 from foredraft.distribution.registry import Registry, TransferError
 from foredraft.errors import RegistryError
-from foredraft.manifest import FileInfo
 
 _BLOCK = 1 << 20
 _PAUSES = (0.5, 2.0, 5.0)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from foredraft.bundle import Bundle, Progress
+from foredraft.bundle.folder import open_plain
+from foredraft.bundle.manifest import OWN_FILES
 from foredraft.distribution import tar
 from foredraft.errors import BundleError
-from foredraft.folder import open_plain
-from foredraft.manifest import OWN_FILES
 from foredraft.staging import staged_file
 
 _BLOCK = 4 << 20

@@ -12,18 +12,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from foredraft import hashes
-from foredraft.bundle import Bundle, Progress
+from foredraft.bundle import Bundle, Progress, hashes
+from foredraft.bundle.folder import open_plain
+from foredraft.bundle.manifest import FILE_NAME, PARTIAL, SIGNATURE, FileInfo
+from foredraft.bundle.parts import choose, names_of, partial_bytes, reduce
+from foredraft.bundle.signature import check_signature
 from foredraft.distribution.artifact import Artifact, fetch
 from foredraft.distribution.download import download, put_back
 from foredraft.distribution.reference import Reference
 from foredraft.distribution.registry import Registry
 from foredraft.distribution.store import bundle_folder
 from foredraft.errors import BundleError, ForedraftError, SignatureError
-from foredraft.folder import open_plain
-from foredraft.manifest import FILE_NAME, PARTIAL, SIGNATURE, FileInfo
-from foredraft.parts import choose, names_of, partial_bytes, reduce
-from foredraft.signature import check_signature
 from foredraft.staging import incoming_path, locked, put_inside, staged_folder
 
 _BLOCK = 4 << 20
@@ -52,7 +51,7 @@ def pull(
 ) -> Pulled:
     """Fetch a bundle into the cache, or into ``out``; it appears complete or not at all.
 
-    ``only`` names parts (see ``foredraft.parts``). If the same version is there already, the parts are added
+    ``only`` names parts (see ``foredraft.bundle.parts``). If the same version is there already, the parts are added
     to it; of another version every unchanged file is taken over. An interrupted pull goes on where it was.
     With ``key`` the signature is checked before anything is fetched.
 

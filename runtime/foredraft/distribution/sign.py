@@ -1,5 +1,5 @@
 """Sign a bundle with a local key, in the format of OpenSSF model-signing. Checking is
-``foredraft.signature``.
+``foredraft.bundle.signature``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from foredraft.bundle import Bundle
+from foredraft.bundle.manifest import FILE_NAME, SIGNATURE
+from foredraft.bundle.signature import check_signature, load_public_key
 from foredraft.errors import SignatureError
-from foredraft.manifest import FILE_NAME, SIGNATURE
-from foredraft.signature import check_signature, load_public_key
 from foredraft.staging import locked, put_inside
 
 

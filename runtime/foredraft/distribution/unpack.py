@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from foredraft import hashes
-from foredraft.bundle import Bundle, Progress
+from foredraft.bundle import Bundle, Progress, hashes
+from foredraft.bundle.manifest import FILE_NAME, MAX_MANIFEST, PARTIAL, SIGNATURE, Manifest
+from foredraft.bundle.signature import MAX_SIGNATURE
 from foredraft.distribution import tar
 from foredraft.errors import BundleError
-from foredraft.manifest import FILE_NAME, MAX_MANIFEST, PARTIAL, SIGNATURE, Manifest
-from foredraft.signature import MAX_SIGNATURE
 from foredraft.staging import staged_folder
 
 _BLOCK = 4 << 20

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from foredraft.bundle import Bundle
+from foredraft.bundle.manifest import ModelInfo
+from foredraft.bundle.tensor_file import arrays
 from foredraft.engines.base import WINDOW, Batch, Float32, Int32
 from foredraft.engines.memory import lazy_zeros
 from foredraft.errors import EngineError
-from foredraft.manifest import ModelInfo
-from foredraft.tensor_file import arrays
 from foredraft_plugins import library
 
 LOWERINGS = ("kernels", "portable")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foredraft.manifest import Manifest
+from foredraft.bundle.manifest import Manifest
 from foredraft.server.logprobs import LogitsTap
 from foredraft.session import Session
 

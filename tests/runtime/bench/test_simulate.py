@@ -5,19 +5,20 @@ from __future__ import annotations
 import pytest
 
 from foredraft.bench.comparison import Comparison, Run
-from foredraft.bench.hardware import HARDWARE, Hardware, costs_of, hardware, times_here
+from foredraft.bench.hardware import HARDWARE, Hardware, Host, costs_of, hardware, times_here
 from foredraft.bench.rounds import RoundWork, agreement
-from foredraft.bench.simulate import engine_seconds, host_seconds, simulate
+from foredraft.bench.simulate import engine_seconds, host_here, simulate
 from foredraft.chain import EXIT_HEAD, HEAD
 from foredraft.costs import CostCurve
 from foredraft.errors import RequestError
 from foredraft.measure import ForwardCosts
 from foredraft.rounds import Opinion, Round
+from foredraft.sampling import SamplingParams
 from foredraft.tree import TIP, Tree
 from tests.runtime.bench.made import a_run
 
 # 10 layers of 1 ms each, free up to 4 nodes; a head of 0.5 ms.
-MACHINE = Hardware("toy", "a toy", 10, 1e6, 0.5e6, 1.0, 1e9, 8e9, 0.0, 0.0)
+MACHINE = Hardware("toy", "a toy", 10, 1e6, 0.5e6, 1.0, 1e9, 8e9, 0.0, Host(0.0, 0.0))
 
 
 def test_nodes_are_free_up_to_the_knee() -> None:
@@ -55,8 +56,8 @@ def test_measured_stretches_come_apart_into_segments_and_heads() -> None:
 
 def a_comparison() -> Comparison:
     """Plain decoding in 40 rounds of 10.5 ms and a judged policy in 20; 0.1 ms of drafting in each of those."""
-    plain = RoundWork(((0, 1), (1, 1), (2, 1), (HEAD, 1)), 1, 0.0)
-    judged = RoundWork(((0, 2), (1, 2), (EXIT_HEAD, 2), (2, 2), (HEAD, 2)), 2, 0.0001)
+    plain = RoundWork(((0, 1), (1, 1), (2, 1), (HEAD, 1)), 1, 1, 0.0)
+    judged = RoundWork(((0, 2), (1, 2), (EXIT_HEAD, 2), (2, 2), (HEAD, 2)), 2, 3, 0.0001)
     runs = {}
     for name, seconds, rounds in (("none", 0.5, (plain,) * 40), ("echo", 0.4, (judged,) * 20)):
         run = a_run("x", name, seconds, [0] * 41)
@@ -65,16 +66,17 @@ def a_comparison() -> Comparison:
 
 
 def test_rates_follow_from_rounds_and_times() -> None:
-    simulation = simulate(a_comparison(), "toy", "constants", MACHINE.times([2, 2, 16]), host=0.0005)
-    assert simulation.rates == {"none": pytest.approx(1 / 0.011), "echo": pytest.approx(2 / 0.0116)}
-    assert simulation.ratio("echo") == pytest.approx(2 * 0.011 / 0.0116)
+    simulation = simulate(a_comparison(), "toy", "constants", MACHINE.times([2, 2, 16]), Host(0.0002, 0.0003))
+    assert simulation.rates == {"none": pytest.approx(1 / 0.011), "echo": pytest.approx(2 / 0.0122)}
+    assert simulation.ratio("echo") == pytest.approx(2 * 0.011 / 0.0122)
     assert simulation.to_json()["rates"]["none"] == {"tokens_per_second": pytest.approx(1 / 0.011), "ratio": 1.0}
 
 
 def test_what_the_loop_takes_is_plain_decodings_time_beyond_its_forwards() -> None:
     comparison = a_comparison()
-    assert host_seconds(comparison, MACHINE.times([2, 2, 16])) == pytest.approx(0.5 / 40 - 0.0105)
-    assert host_seconds(comparison, lambda what, nodes: 1.0) == 0.0
+    host = host_here(comparison, MACHINE.times([2, 2, 16]), 32, SamplingParams(temperature=0.8))
+    assert host.seconds(1) == pytest.approx(0.5 / 40 - 0.0105) and 0.0 < host.pick < host.round
+    assert host_here(comparison, lambda what, nodes: 1.0, 32, SamplingParams()).round == 0.0
 
 
 def test_hardware_by_name_with_its_constants_in_words() -> None:

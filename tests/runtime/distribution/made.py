@@ -11,7 +11,7 @@ import onnx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from foredraft.manifest import (
+from foredraft.bundle.manifest import (
     FILE_NAME,
     SCHEMA,
     FileInfo,

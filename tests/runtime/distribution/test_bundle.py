@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from foredraft import hashes
-from foredraft.bundle import Bundle
+from foredraft.bundle import Bundle, hashes
+from foredraft.bundle.hashes import REMEMBER_FROM
+from foredraft.bundle.parts import choose, names_of, reduce
 from foredraft.errors import BundleError
-from foredraft.hashes import REMEMBER_FROM
-from foredraft.parts import choose, names_of, reduce
 from tests.runtime.distribution.made import make_bundle
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from foredraft import hashes
-from foredraft.bundle import Bundle
+from foredraft.bundle import Bundle, hashes
 from foredraft.cli import cli
 from foredraft.distribution import tar
 from foredraft.distribution.pack import pack

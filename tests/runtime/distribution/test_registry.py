@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from foredraft.bundle import Bundle
+from foredraft.bundle.manifest import FILE_NAME, PARTIAL
 from foredraft.cli import cli
 from foredraft.distribution import open_bundle, resolve
 from foredraft.distribution.pull import pull
@@ -19,7 +20,6 @@ from foredraft.distribution.push import push
 from foredraft.distribution.reference import Reference, parse
 from foredraft.distribution.sign import sign
 from foredraft.errors import BundleError, ForedraftError, RegistryError, SignatureError
-from foredraft.manifest import FILE_NAME, PARTIAL
 from foredraft.session import Session
 from tests.runtime.distribution.conftest import Server
 from tests.runtime.distribution.made import make_bundle, make_keys

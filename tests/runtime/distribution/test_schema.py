@@ -12,10 +12,10 @@ from typing import Any
 import jsonschema
 import pytest
 
+from foredraft.bundle.manifest import FILE_NAME, FileInfo, GraphFiles, Manifest, ModelInfo, SegmentInfo, TokenizerInfo
 from foredraft.errors import BundleError
-from foredraft.manifest import FILE_NAME, FileInfo, GraphFiles, Manifest, ModelInfo, SegmentInfo, TokenizerInfo
 
-SCHEMA = json.loads((files("foredraft") / "manifest.schema.json").read_text())
+SCHEMA = json.loads((files("foredraft.bundle") / "manifest.schema.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 

@@ -160,7 +160,7 @@ def test_a_good_signature_is_checked_once(
     sign(Bundle.open(bundle), keys[0])
     Bundle.open(bundle, key=keys[1])
     with monkeypatch.context() as patch:
-        patch.setattr("foredraft.bundle.check_signature", lambda *_: pytest.fail("checked again"))
+        patch.setattr("foredraft.bundle.opening.check_signature", lambda *_: pytest.fail("checked again"))
         Bundle.open(bundle, key=keys[1])
     edit_manifest(bundle, foredraft="9.9.9")
     with pytest.raises(SignatureError, match="made for other content"):

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from foredraft.bundle.paths import check_paths
+from foredraft.bundle.typed_json import build, parse_object
 from foredraft.errors import BundleError
-from foredraft.paths import check_paths
-from foredraft.typed_json import build, parse_object
 
 SCHEMA = (1, 1)
 FILE_NAME = "manifest.json"

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from foredraft.bundle.manifest import SCHEMA, Manifest, check_schema
+from foredraft.bundle.typed_json import build, parse_object
 from foredraft.errors import BundleError
-from foredraft.manifest import SCHEMA, Manifest, check_schema
-from foredraft.typed_json import build, parse_object
 
 Value = TypeVar("Value")
 GROUPS = {"onnxruntime": "graphs", "databases": "databases", "adapters": "adapters"}

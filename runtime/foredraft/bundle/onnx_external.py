@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
+from foredraft.bundle.manifest import FileInfo
+from foredraft.bundle.paths import check_path
 from foredraft.errors import BundleError
-from foredraft.manifest import FileInfo
-from foredraft.paths import check_path
 
 _INSIDE: dict[str, dict[int, str]] = {
     "model": {7: "graph", 20: "training", 25: "function"},

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from foredraft.bundle.typed_json import parse_object
 from foredraft.errors import BundleError
-from foredraft.typed_json import parse_object
 
 MAX_HEADER = 100 << 20
 """Bytes."""

@@ -15,9 +15,9 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foredraft.bundle.manifest import FILE_NAME, Manifest
+from foredraft.bundle.typed_json import parse_object
 from foredraft.errors import BundleError, SignatureError
-from foredraft.manifest import FILE_NAME, Manifest
-from foredraft.typed_json import parse_object
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
-from foredraft import hashes
+from foredraft.bundle import hashes
+from foredraft.bundle.folder import check_plain, open_plain, scan
+from foredraft.bundle.manifest import FILE_NAME, MAX_MANIFEST, OWN_FILES, PARTIAL, SIGNATURE, FileInfo, Manifest
+from foredraft.bundle.onnx_external import check_external_data
+from foredraft.bundle.parts import read_partial, reduce
+from foredraft.bundle.signature import MAX_SIGNATURE, check_signature
 from foredraft.errors import BundleError, SignatureError
-from foredraft.folder import check_plain, open_plain, scan
-from foredraft.manifest import FILE_NAME, MAX_MANIFEST, OWN_FILES, PARTIAL, SIGNATURE, FileInfo, Manifest
-from foredraft.onnx_external import check_external_data
-from foredraft.parts import read_partial, reduce
-from foredraft.signature import MAX_SIGNATURE, check_signature
 from foredraft.text import ChatTemplate, Tokenizer
 
 MAX_SMALL_FILE = 256 << 20
