@@ -23,7 +23,7 @@ from foredraft.bench.comparison import BASELINE
 from foredraft.bench.contest import Rig, between_policies, split_policies
 from foredraft.bench.hardware import HERE, times_here
 from foredraft.bench.questions import read_questions
-from foredraft.bench.simulate import host_here, simulate
+from foredraft.bench.simulate import calibrated, simulate
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
 from foredraft.measure import measured_costs
 
@@ -63,15 +63,16 @@ def main() -> None:
             open_session=contest.open_session,
             kind=contest.kind,
         )
-        times = times_here(measured_costs(bundle, engine))
-    host = host_here(comparison, times, bundle.manifest.model.vocab_size, sampling)
+        alone = times_here(measured_costs(bundle, engine))
+    last = len(bundle.manifest.exits)
+    times, host = calibrated(comparison, alone, bundle.manifest.model.vocab_size, sampling)
     simulation = simulate(comparison, HERE, "", times, host)
     table = Table(
         "policy",
         "ratio measured",
         "predicted",
         "off by",
-        title=f"host: {host.round * 1e6:.0f} us per round, {host.pick * 1e6:.0f} us per pick",
+        title=f"curves times {times(last, 1) / alone(last, 1):.2f}, {host.pick * 1e6:.0f} us per pick",
     )
     worst = 0.0
     for name in comparison.drafters:

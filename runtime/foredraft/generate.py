@@ -30,6 +30,8 @@ class Writer:
     scheduler: Scheduler
     pick: Pick
     eos: Collection[int]
+    trees: bool = True
+    """False: the engine is exact for single paths only, so nothing else is drafted."""
 
     def write(self, prompt: Sequence[int], limit: int) -> Generator[Round, None, None]:
         """Yield rounds until an EOS token or ``limit`` tokens have been written; close the generator to stop earlier.
@@ -90,6 +92,7 @@ class Writer:
         budget = min(policy.budget, WINDOW - 1 - first)
         if budget > 0 and room > 0:
             tree = self.drafter.propose(draft.context, budget, policy.minimum)
+            tree = tree if self.trees else tree.likeliest_path()
             draft.add(tree.trimmed(min(budget, self.scheduler.choose(tree)), room).likeliest_first())
         round_.seconds_draft += time.perf_counter() - started
         if len(draft.tree) == first and policy.draft_exit != NO_EXIT:

@@ -40,6 +40,11 @@ class Policy:
     keep: float = 1.0
     """Branches off the judge's path are verified too if their probability under the judge is at least this."""
 
+    @property
+    def uses_exits(self) -> bool:
+        """Whether an exit drafts or judges."""
+        return (self.draft_exit, self.judge_exit) != (NO_EXIT, NO_EXIT)
+
     def check(self, exits: int) -> None:
         """Refuse an exit that the bundle does not have, and settings that contradict each other."""
         for name in ("draft_exit", "judge_exit", "look_exit"):

@@ -23,7 +23,7 @@ from foredraft.generate import Writer
 from foredraft.hierarchy.database import Database
 from foredraft.hierarchy.identity import Identity
 from foredraft.hierarchy.log import LearnLog
-from foredraft.measure import measured_costs
+from foredraft.measure import ForwardCosts, measured_costs
 from foredraft.policy import FixedPolicy, Policy, Scheduler, named
 from foredraft.result import Chunk, FinishReason, Result, Statistics
 from foredraft.rounds import Round
@@ -171,17 +171,22 @@ class Session:
         self, prompt: list[int], limit: int, sampling: SamplingParams, eos: frozenset[int]
     ) -> Generator[Round, None, None]:
         if limit:
-            writer = Writer(self.chain, self.drafter, self.scheduler, make_picker(sampling), eos)
+            writer = Writer(self.chain, self.drafter, self.scheduler, make_picker(sampling), eos, self.engine.trees)
             yield from writer.write(prompt, limit)
 
     def _scheduler(self, policy: str | Policy) -> Scheduler:
         exits = len(self.bundle.manifest.exits)
         if policy == "auto":
-            return AutoScheduler(measured_costs(self.bundle, self.engine))
-        if isinstance(policy, str):
-            return FixedPolicy(named(policy, exits))
-        policy.check(exits)
-        return FixedPolicy(policy)
+            costs = measured_costs(self.bundle, self.engine)
+            return AutoScheduler(costs if self.engine.trees else ForwardCosts(costs.whole))
+        chosen = named(policy, exits) if isinstance(policy, str) else policy
+        chosen.check(exits)
+        if not self.engine.trees and chosen.uses_exits:
+            raise RequestError(
+                f"policy {policy!r}: drafts with exits need an engine that is exact for trees, and {self.engine.name} is "
+                "not; use auto or fixed:N"
+            )
+        return FixedPolicy(chosen)
 
     def _begin(self, prompt: list[int]) -> Statistics:
         """Keep what the cache and the new prompt share; the last token is always run, for its logits."""

@@ -65,6 +65,16 @@ class Tree:
                 )
         return kept
 
+    def likeliest_path(self) -> Tree:
+        """Only the path that follows the likeliest child from the tip down."""
+        path, here = Tree(), TIP
+        while True:
+            children = [node for node, parent in enumerate(self.parents) if parent == here]
+            if not children:
+                return path
+            here = max(children, key=lambda node: self.probabilities[node])
+            path.add(self.tokens[here], len(path) - 1, self.probabilities[here], self.levels[here])
+
     def likeliest_first(self) -> Tree:
         """The same tree depth first, likelier children first: an accepted path then lies closed up more often."""
         children: dict[int, list[int]] = {}

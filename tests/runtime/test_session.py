@@ -231,3 +231,21 @@ def test_two_sessions_share_an_engine(tiny_bundle: Bundles) -> None:
         mixed[1] += chunk_b.tokens
     alone = Session(first.bundle, "none", engine=first.engine).generate(PROMPT, max_tokens=30).tokens
     assert mixed[0] == alone[: len(mixed[0])] and np.size(mixed[1])
+
+
+@pytest.mark.parametrize("drafter", names())
+def test_the_portable_lowering_drafts_single_paths_and_is_exact(tiny_bundle: Bundles, drafter: str) -> None:
+    path = tiny_bundle("int8", (1, 2))
+    for temperature in (0.0, 1.0):
+        sampling = SamplingParams(temperature=temperature, seed=2)
+        plain = session(path, lowering="portable").generate(PROMPT, max_tokens=40, sampling=sampling)
+        for policy in ("fixed:16", "auto"):
+            drafted = session(path, drafter, policy, lowering="portable").generate(
+                PROMPT, max_tokens=40, sampling=sampling
+            )
+            assert drafted.tokens == plain.tokens
+    for chunk in session(path, "context", "fixed:16", lowering="portable").stream(PROMPT, max_tokens=40):
+        if chunk.round:
+            assert chunk.round.tree.parents == list(range(-1, len(chunk.round.tree) - 1))
+    with pytest.raises(RequestError, match="exact for trees"):
+        session(path, policy="hispec", lowering="portable")

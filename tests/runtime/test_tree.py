@@ -42,3 +42,11 @@ def test_trimming_keeps_first_nodes_up_to_a_depth(tree: Tree, nodes: int, depth:
     assert paths(kept) <= paths(tree)
     if nodes >= len(tree):
         assert paths(kept) == {path for path in paths(tree) if len(path) <= depth}
+
+
+@given(trees())
+def test_the_likeliest_path_is_one_path_of_the_tree(tree: Tree) -> None:
+    path = tree.likeliest_path()
+    assert path.parents == list(range(-1, len(path) - 1))
+    assert paths(path) <= paths(tree)
+    assert bool(len(path)) == bool(len(tree))

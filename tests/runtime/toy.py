@@ -22,6 +22,7 @@ class ToyEngine:
 
     name = "toy"
     threads = 1
+    trees = True
     vocab_size = VOCAB
 
     def __init__(self, segments: int = 1, alphabet: int = 3) -> None:

@@ -83,9 +83,7 @@ class Hardware:
 
 
 def _llama_7b(name: str, about: str, weight_bytes: float, bandwidth: float, compute: float, launch: float) -> Hardware:
-    return Hardware(
-        name, about, 32, 202.4e6, 131.1e6, weight_bytes, bandwidth, compute, launch, host=Host(100e-6, 30e-6)
-    )
+    return Hardware(name, about, 32, 202.4e6, 131.1e6, weight_bytes, bandwidth, compute, launch, Host(100e-6, 30e-6))
 
 
 _ALL = (

@@ -18,9 +18,9 @@ from foredraft.tree import TIP, Tree
 
 @dataclass(frozen=True, slots=True)
 class RoundWork:
-    """One round after the prompt's own: its ``forwards`` (segment or head as in ``Chain.log``, nodes), the ``tokens`` that
-    it wrote, how often a token was picked (by an exit, too), and the seconds that its drafter took here to draft and to
-    learn."""
+    """One round after the prompt's own: its ``forwards`` (segment or head as in ``Chain.log``, nodes), the ``tokens``
+    that it wrote, how often a token was picked (by an exit, too), and the seconds that its drafter took here to draft
+    and to learn."""
 
     forwards: tuple[tuple[int, int], ...]
     tokens: int

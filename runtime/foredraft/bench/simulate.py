@@ -60,13 +60,16 @@ def engine_seconds(forwards: Iterable[tuple[int, int]], times: Times) -> float:
     return sum(times(what, nodes) for what, nodes in forwards)
 
 
-def host_here(comparison: Comparison, times: Times, vocab_size: int, sampling: SamplingParams) -> Host:
-    """What the loop itself takes here: a pick is timed, a round is plain decoding's time beyond its forwards and picks."""
-    runs = comparison.runs(BASELINE)
+def calibrated(comparison: Comparison, times: Times, vocab_size: int, sampling: SamplingParams) -> tuple[Times, Host]:
+    """This machine's times in the loop rather than alone.
+
+    A pick is timed here. By as much as plain decoding takes longer than its forwards and picks, so does everything.
+    """
+    runs, pick = comparison.runs(BASELINE), _pick_seconds(vocab_size, sampling)
     rounds = [round_ for run in runs for round_ in run.rounds]
-    pick = _pick_seconds(vocab_size, sampling)
-    known = sum(engine_seconds(round_.forwards, times) + pick * round_.picks for round_ in rounds)
-    return Host(max(sum(run.seconds for run in runs) - known, 0.0) / max(len(rounds), 1), pick)
+    alone = sum(engine_seconds(round_.forwards, times) + pick * round_.picks for round_ in rounds)
+    slower = max(sum(run.seconds for run in runs) / alone, 1.0) if rounds else 1.0
+    return (lambda what, nodes: slower * times(what, nodes)), Host(0.0, slower * pick)
 
 
 def _pick_seconds(vocab_size: int, sampling: SamplingParams, times: int = 200) -> float:

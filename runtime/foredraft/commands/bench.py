@@ -189,19 +189,17 @@ def _simulation(
 ) -> Simulation:
     """Of what was compared, on other hardware or, to see whether to believe it, on this."""
     from foredraft.bench.hardware import HERE, times_here
-    from foredraft.bench.simulate import host_here, simulate
+    from foredraft.bench.simulate import calibrated, simulate
     from foredraft.bench.table import render_simulation
     from foredraft.measure import measured_costs
 
     if elsewhere:
         times, host, about = elsewhere.times(rig.layers), elsewhere.host, elsewhere.describe()
     else:
-        times = times_here(measured_costs(rig.bundle, rig.engine))
-        host = host_here(comparison, times, rig.bundle.manifest.model.vocab_size, sampling)
-        about = (
-            f"{HERE}: measured curves of this engine; host {host.round * 1e6:.0f} us per round (from plain decoding) and "
-            f"{host.pick * 1e6:.0f} per pick"
-        )
+        alone = times_here(measured_costs(rig.bundle, rig.engine))
+        times, host = calibrated(comparison, alone, rig.bundle.manifest.model.vocab_size, sampling)
+        slower = times(rig.exits, 1) / alone(rig.exits, 1)
+        about = f"{HERE}: curves as measured, times {slower:.2f}; {host.pick * 1e6:.0f} us per pick"
     simulation = simulate(comparison, elsewhere.name if elsewhere else HERE, about, times, host)
     screen.print(render_simulation(simulation, comparison))
     return simulation

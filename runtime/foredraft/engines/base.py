@@ -78,6 +78,9 @@ class Engine(Protocol):
     name: str
     segments: int
     threads: int
+    trees: bool
+    """Whether a path between other nodes of a tree gives the same bits as that path alone. Where it does not, only single
+    paths may be drafted, since speculation must never change the text."""
     vocab_size: int
 
     def open_sequence(self, slots: int) -> EngineSequence:

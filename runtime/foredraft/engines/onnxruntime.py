@@ -8,6 +8,7 @@ operators; each cache is an input and an output bound to the same memory).
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ class OnnxRuntimeEngine:
         """``threads`` defaults to the machine's cores (those this process may use)."""
         self.lowering = choose_lowering(bundle, lowering)
         self.name = f"onnxruntime/{self.lowering}"
+        self.trees = self.lowering == "kernels"
         self.model = bundle.manifest.model
         self.segments = len(bundle.manifest.segments)
         self.segment_layers = [range(s.first, s.last) for s in bundle.manifest.segments]
@@ -263,6 +265,8 @@ def _belongs(tensor: str, owner: str) -> bool:
 def choose_lowering(bundle: Bundle, asked: str) -> str:
     """``auto``: the kernels if they were built for this machine, else the portable form."""
     reason = library.unavailable_reason()
+    if asked == "auto" and reason:
+        warnings.warn(f"standard ONNX operators are used, which is slow: {reason}", RuntimeWarning, stacklevel=3)
     if asked == "auto":
         asked = "portable" if reason or "kernels" not in bundle.manifest.graphs else "kernels"
     if asked not in LOWERINGS:

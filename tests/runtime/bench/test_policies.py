@@ -169,4 +169,4 @@ def test_simulated_policies_and_auto_planned_for_the_simulated_machine(asked: li
 
 def test_this_machine_can_be_simulated(asked: list[str]) -> None:
     value, printed = figures(asked, "--policies", "self-spec", "--simulate", "here")
-    assert value["simulated"]["rates"]["self-spec"]["ratio"] > 0 and "measured curves" in printed
+    assert value["simulated"]["rates"]["self-spec"]["ratio"] > 0 and "curves as measured" in printed

@@ -7,7 +7,7 @@ import pytest
 from foredraft.bench.comparison import Comparison, Run
 from foredraft.bench.hardware import HARDWARE, Hardware, Host, costs_of, hardware, times_here
 from foredraft.bench.rounds import RoundWork, agreement
-from foredraft.bench.simulate import engine_seconds, host_here, simulate
+from foredraft.bench.simulate import calibrated, engine_seconds, simulate
 from foredraft.chain import EXIT_HEAD, HEAD
 from foredraft.costs import CostCurve
 from foredraft.errors import RequestError
@@ -72,11 +72,17 @@ def test_rates_follow_from_rounds_and_times() -> None:
     assert simulation.to_json()["rates"]["none"] == {"tokens_per_second": pytest.approx(1 / 0.011), "ratio": 1.0}
 
 
-def test_what_the_loop_takes_is_plain_decodings_time_beyond_its_forwards() -> None:
-    comparison = a_comparison()
-    host = host_here(comparison, MACHINE.times([2, 2, 16]), 32, SamplingParams(temperature=0.8))
-    assert host.seconds(1) == pytest.approx(0.5 / 40 - 0.0105) and 0.0 < host.pick < host.round
-    assert host_here(comparison, lambda what, nodes: 1.0, 32, SamplingParams()).round == 0.0
+def test_in_the_loop_everything_takes_longer_by_as_much_as_plain_decoding_does() -> None:
+    alone = MACHINE.times([2, 2, 16])
+    times, host = calibrated(a_comparison(), alone, 32, SamplingParams(temperature=0.8))
+    slower = times(0, 3) / alone(0, 3)
+    assert 1.0 < slower < 0.5 / 40 / 0.0105 and host.round == 0.0 and host.pick > 0.0
+    assert simulate(a_comparison(), "here", "", times, host).rates["none"] == pytest.approx(80.0)
+
+
+def test_curves_that_are_too_slow_are_believed() -> None:
+    times, _ = calibrated(a_comparison(), lambda what, nodes: 1.0, 32, SamplingParams())
+    assert times(0, 1) == 1.0
 
 
 def test_hardware_by_name_with_its_constants_in_words() -> None:
