@@ -79,7 +79,7 @@ def _opinion(logits: Float32, draft: Draft, exit_: int, pick: Pick) -> Opinion:
 
 def _probability(logits: Float32, token: int) -> float:
     """Softmax probability of one token; entries of -inf are tokens that the exit does not know."""
-    return float(1.0 / np.exp(logits - logits[token]).sum())
+    return float(1.0 / np.exp(logits - logits[token]).sum()) if logits[token] > -np.inf else 0.0
 
 
 def _survivors(tree: Tree, logits: Float32, judged: Sequence[int], path: set[int], keep: float) -> list[int]:

@@ -75,7 +75,8 @@ class Writer:
             round_.judgements += 1
             alive += sorted({opinion.node for opinion in opinions[1:]}.union(branches))
             own = opinions[-1]
-            if own.token in self.eos or draft.depth >= depth or not self.scheduler.go_on(round_, draft.depth):
+            full = draft.depth >= depth or len(draft.tree) >= WINDOW - 1
+            if own.token in self.eos or full or not self.scheduler.go_on(round_, draft.depth):
                 break
             (tip,) = draft.add(Tree([own.token], [TIP], [own.confidence], [self._level(own.exit)]))
             draft.step(tip)
@@ -89,7 +90,8 @@ class Writer:
     def _grow(self, draft: Draft, round_: Round, room: int) -> list[int]:
         """Hang the drafter's tree under the tip, or where it has none, what the draft exit writes -> the nodes."""
         started, first, policy = time.perf_counter(), len(draft.tree), round_.policy
-        budget = min(policy.budget, WINDOW - 1 - first)
+        left = WINDOW - 1 - first  # beside the root
+        budget, room = min(policy.budget, left), min(room, left)
         if budget > 0 and room > 0:
             tree = self.drafter.propose(draft.context, budget, policy.minimum)
             tree = tree if self.trees else tree.likeliest_path()

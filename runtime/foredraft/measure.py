@@ -90,7 +90,7 @@ class _Rig:
 
 def _key(bundle: Bundle, engine: Engine) -> str:
     digest = hashlib.sha256(bundle.manifest.to_bytes()).hexdigest()
-    return f"{digest}|{engine.name}|{engine.threads}|{platform.machine()}|{_processor()}"
+    return f"{digest}|{engine.name}|{engine.version}|{engine.threads}|{platform.machine()}|{_processor()}"
 
 
 def _processor() -> str:

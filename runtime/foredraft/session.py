@@ -131,13 +131,19 @@ class Session:
         if room < 0 or (room == 0 and max_tokens != 0):
             raise RequestError(
                 f"prompt of {len(tokens)} tokens: the context holds {self.context} with at least one for the answer; "
-                "shorten it, or export the model with a larger --context"
+                f"shorten it, or {self._larger_context()}"
             )
         if max_tokens is None:
             return room
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
             raise RequestError(f"max_tokens {max_tokens!r}: expected a whole number, 0 or more")
         return min(max_tokens, room)
+
+    def _larger_context(self) -> str:
+        exported = self.bundle.manifest.model.context
+        if self.context < exported:
+            return f"open the session with a larger context (up to {exported})"
+        return "export the model with a larger --context"
 
     def _answer(self, prompt: list[int], limit: int, sampling: SamplingParams, stream: TextStream) -> Iterator[Chunk]:
         eos = frozenset(self.bundle.manifest.tokenizer.eos_ids)
@@ -183,8 +189,8 @@ class Session:
         chosen.check(exits)
         if not self.engine.trees and chosen.uses_exits:
             raise RequestError(
-                f"policy {policy!r}: drafts with exits need an engine that is exact for trees, and {self.engine.name} is "
-                "not; use auto or fixed:N"
+                f"policy {policy!r}: drafting with exits needs an engine that is exact for trees, which "
+                f"{self.engine.name} is not; use auto or fixed:N"
             )
         return FixedPolicy(chosen)
 

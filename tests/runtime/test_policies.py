@@ -134,6 +134,15 @@ def test_any_policy_writes_plain_decodings_text(
     assert check_work(rig.session(policy, drafter), sampling, 16) == rig.plain(sampling, 16)
 
 
+@pytest.mark.parametrize(
+    "policy", ["echo:budget=64,tentative=24", "echo:budget=255,tentative=9", "self-spec:draft_tokens=300"]
+)
+def test_a_round_ends_when_its_window_is_full(rig: Rig, policy: str) -> None:
+    sampling = SamplingParams(temperature=0.8, seed=4)
+    answer = rig.session(policy, "blend").generate(PROMPT, max_tokens=280, sampling=sampling)
+    assert answer.tokens == rig.plain(sampling, 280)
+
+
 @pytest.mark.parametrize("hardware", list(HARDWARE))
 def test_auto_planned_for_other_hardware_writes_plain_decodings_text(rig: Rig, hardware: str) -> None:
     """Where exits are cheap, auto uses them."""

@@ -21,6 +21,7 @@ class ToyEngine:
     """``segments`` in a row; the exit after each but the last agrees with the whole model on about two thirds."""
 
     name = "toy"
+    version = "1"
     threads = 1
     trees = True
     vocab_size = VOCAB

@@ -21,14 +21,15 @@ Times = Callable[[int, int], float]
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Seconds of the loop itself, for each round and for each token that is picked, by the model or an exit."""
+    """Seconds of the loop itself: for each round, each token that is picked, and each opinion of an exit."""
 
     round: float
     pick: float
+    opinion: float
 
-    def seconds(self, picks: int) -> float:
-        """Of a round with so many picks."""
-        return self.round + picks * self.pick
+    def seconds(self, tokens: int, opinions: int) -> float:
+        """Of a round that wrote so many tokens after so many opinions."""
+        return self.round + tokens * self.pick + opinions * self.opinion
 
 
 HERE = "here"
@@ -62,7 +63,7 @@ class Hardware:
             f"{self.name}: {self.about}; {self.layers} layers of {self.layer_weights / 1e6:.0f}M weights, head "
             f"{self.head_weights / 1e6:.0f}M, {self.weight_bytes:g} bytes each; {self.bandwidth / 1e9:.0f} GB/s, "
             f"{self.compute / 1e12:g} Top/s (nodes are free up to {self.knee:.0f}); launch {self.launch * 1e6:.0f} us "
-            f"per layer, host {self.host.round * 1e6:.0f} us per round and {self.host.pick * 1e6:.0f} per pick"
+            f"per layer; host {self.host.round * 1e6:.0f} us per round, {self.host.pick * 1e6:.0f} per pick or opinion"
         )
 
     def seconds(self, weights: float, nodes: int) -> float:
@@ -83,7 +84,9 @@ class Hardware:
 
 
 def _llama_7b(name: str, about: str, weight_bytes: float, bandwidth: float, compute: float, launch: float) -> Hardware:
-    return Hardware(name, about, 32, 202.4e6, 131.1e6, weight_bytes, bandwidth, compute, launch, Host(100e-6, 30e-6))
+    return Hardware(
+        name, about, 32, 202.4e6, 131.1e6, weight_bytes, bandwidth, compute, launch, Host(100e-6, 30e-6, 30e-6)
+    )
 
 
 _ALL = (

@@ -48,7 +48,9 @@ def simulate(comparison: Comparison, name: str, about: str, times: Times, host: 
     for compared in comparison.drafters:
         rounds = [round_ for run in comparison.runs(compared) for round_ in run.rounds]
         seconds = sum(
-            engine_seconds(round_.forwards, times) + round_.seconds_drafter + host.seconds(round_.picks)
+            engine_seconds(round_.forwards, times)
+            + round_.seconds_drafter
+            + host.seconds(round_.tokens, round_.opinions)
             for round_ in rounds
         )
         rates[compared] = sum(round_.tokens for round_ in rounds) / seconds if seconds else 0.0
@@ -63,22 +65,28 @@ def engine_seconds(forwards: Iterable[tuple[int, int]], times: Times) -> float:
 def calibrated(comparison: Comparison, times: Times, vocab_size: int, sampling: SamplingParams) -> tuple[Times, Host]:
     """This machine's times in the loop rather than alone.
 
-    A pick is timed here. By as much as plain decoding takes longer than its forwards and picks, so does everything.
+    Picks and opinions are timed here. By as much as plain decoding takes longer than its forwards and picks, so does
+    everything.
     """
-    runs, pick = comparison.runs(BASELINE), _pick_seconds(vocab_size, sampling)
+    runs, (pick, opinion) = comparison.runs(BASELINE), _pick_seconds(vocab_size, sampling)
     rounds = [round_ for run in runs for round_ in run.rounds]
-    alone = sum(engine_seconds(round_.forwards, times) + pick * round_.picks for round_ in rounds)
+    alone = sum(engine_seconds(round_.forwards, times) + pick * round_.tokens for round_ in rounds)
     slower = max(sum(run.seconds for run in runs) / alone, 1.0) if rounds else 1.0
-    return (lambda what, nodes: slower * times(what, nodes)), Host(0.0, slower * pick)
+    return (lambda what, nodes: slower * times(what, nodes)), Host(0.0, slower * pick, slower * opinion)
 
 
-def _pick_seconds(vocab_size: int, sampling: SamplingParams, times: int = 200) -> float:
-    """Of one token, from logits as spread as a model's are."""
+def _pick_seconds(vocab_size: int, sampling: SamplingParams, times: int = 200) -> tuple[float, float]:
+    """Of a token that the model picks, and of one that an exit does and whose probability is asked for, from logits as
+    spread as a model's are."""
     logits = 3.0 * np.random.default_rng(0).standard_normal((8, vocab_size)).astype(np.float32)
     pick, started = make_picker(sampling), time.perf_counter()
     for position in range(times):
         pick(logits[position % len(logits)], position, ())
-    return (time.perf_counter() - started) / times
+    picked = time.perf_counter()
+    for position in range(times):
+        row = logits[position % len(logits)]
+        np.exp(row - row[0]).sum()
+    return (picked - started) / times, (time.perf_counter() - started) / times
 
 
 class Elsewhere:
@@ -102,6 +110,6 @@ class Elsewhere:
     def observe(self, round_: Round) -> None:
         """The round as it would have gone there; drafting takes what it took here."""
         forwards = (self._chain.log or [])[self._start :]
-        picks = len(round_.tokens) + len(round_.opinions)
-        seconds = engine_seconds(forwards, self._times) + self._host.seconds(picks)
+        loop = self._host.seconds(len(round_.tokens), len(round_.opinions))
+        seconds = engine_seconds(forwards, self._times) + loop
         self._auto.observe(replace(round_, seconds_verify=seconds))

@@ -9,15 +9,7 @@ Examples:
 
 \b
   foredraft cache list
-  foredraft cache clear downloads hashes
-"""
-
-EPILOG = """
-Examples:
-
-\b
-  foredraft cache list
-  foredraft cache clear curves
+  foredraft cache clear curves hashes
 """
 
 

@@ -76,11 +76,13 @@ class Engine(Protocol):
     """The compiled segments and head of one bundle on one device; shared by sequences, safe to use from threads."""
 
     name: str
+    version: str
+    """Of the library that runs it: what was measured with another one is measured anew."""
     segments: int
     threads: int
     trees: bool
-    """Whether a path between other nodes of a tree gives the same bits as that path alone. Where it does not, only single
-    paths may be drafted, since speculation must never change the text."""
+    """Whether a path between other nodes of a tree gives the same bits as that path alone. Where it does not, only
+    single paths may be drafted, since speculation must never change the text."""
     vocab_size: int
 
     def open_sequence(self, slots: int) -> EngineSequence:

@@ -38,6 +38,7 @@ class OnnxRuntimeEngine:
         """``threads`` defaults to the machine's cores (those this process may use)."""
         self.lowering = choose_lowering(bundle, lowering)
         self.name = f"onnxruntime/{self.lowering}"
+        self.version = ort.__version__
         self.trees = self.lowering == "kernels"
         self.model = bundle.manifest.model
         self.segments = len(bundle.manifest.segments)

@@ -18,7 +18,7 @@ from foredraft.tree import TIP, Tree
 from tests.runtime.bench.made import a_run
 
 # 10 layers of 1 ms each, free up to 4 nodes; a head of 0.5 ms.
-MACHINE = Hardware("toy", "a toy", 10, 1e6, 0.5e6, 1.0, 1e9, 8e9, 0.0, Host(0.0, 0.0))
+MACHINE = Hardware("toy", "a toy", 10, 1e6, 0.5e6, 1.0, 1e9, 8e9, 0.0, Host(0.0, 0.0, 0.0))
 
 
 def test_nodes_are_free_up_to_the_knee() -> None:
@@ -56,8 +56,8 @@ def test_measured_stretches_come_apart_into_segments_and_heads() -> None:
 
 def a_comparison() -> Comparison:
     """Plain decoding in 40 rounds of 10.5 ms and a judged policy in 20; 0.1 ms of drafting in each of those."""
-    plain = RoundWork(((0, 1), (1, 1), (2, 1), (HEAD, 1)), 1, 1, 0.0)
-    judged = RoundWork(((0, 2), (1, 2), (EXIT_HEAD, 2), (2, 2), (HEAD, 2)), 2, 3, 0.0001)
+    plain = RoundWork(((0, 1), (1, 1), (2, 1), (HEAD, 1)), 1, 0, 0.0)
+    judged = RoundWork(((0, 2), (1, 2), (EXIT_HEAD, 2), (2, 2), (HEAD, 2)), 2, 1, 0.0001)
     runs = {}
     for name, seconds, rounds in (("none", 0.5, (plain,) * 40), ("echo", 0.4, (judged,) * 20)):
         run = a_run("x", name, seconds, [0] * 41)
@@ -66,9 +66,9 @@ def a_comparison() -> Comparison:
 
 
 def test_rates_follow_from_rounds_and_times() -> None:
-    simulation = simulate(a_comparison(), "toy", "constants", MACHINE.times([2, 2, 16]), Host(0.0002, 0.0003))
-    assert simulation.rates == {"none": pytest.approx(1 / 0.011), "echo": pytest.approx(2 / 0.0122)}
-    assert simulation.ratio("echo") == pytest.approx(2 * 0.011 / 0.0122)
+    simulation = simulate(a_comparison(), "toy", "constants", MACHINE.times([2, 2, 16]), Host(0.0002, 0.0003, 0.0004))
+    assert simulation.rates == {"none": pytest.approx(1 / 0.011), "echo": pytest.approx(2 / 0.0123)}
+    assert simulation.ratio("echo") == pytest.approx(2 * 0.011 / 0.0123)
     assert simulation.to_json()["rates"]["none"] == {"tokens_per_second": pytest.approx(1 / 0.011), "ratio": 1.0}
 
 
@@ -76,7 +76,7 @@ def test_in_the_loop_everything_takes_longer_by_as_much_as_plain_decoding_does()
     alone = MACHINE.times([2, 2, 16])
     times, host = calibrated(a_comparison(), alone, 32, SamplingParams(temperature=0.8))
     slower = times(0, 3) / alone(0, 3)
-    assert 1.0 < slower < 0.5 / 40 / 0.0105 and host.round == 0.0 and host.pick > 0.0
+    assert 1.0 < slower < 0.5 / 40 / 0.0105 and host.round == 0.0 and host.opinion > host.pick > 0.0
     assert simulate(a_comparison(), "here", "", times, host).rates["none"] == pytest.approx(80.0)
 
 
