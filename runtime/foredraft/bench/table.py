@@ -17,19 +17,21 @@ _COMMON = {
 }
 COLUMNS = {
     "drafter": _COMMON | {"drafting ms/round": ("drafting_ms", ".2f")},
-    "policy": _COMMON | {"layer passes/token": ("layer_passes", ".2f"), "layer runs/token": ("layer_runs", ".1f")},
+    "policy": _COMMON
+    | {"layer passes per token": ("layer_passes", ".2f"), "layer runs per token": ("layer_runs", ".1f")},
 }
 """Heading: figure and its format, by what is compared."""
 
 
-def render(comparison: Comparison, title: str) -> RenderableType:
-    """Overall figures per drafter or policy, acceptance by level, figures per category, what differed."""
+def render(comparison: Comparison, title: str, details: bool = True) -> RenderableType:
+    """Overall figures per drafter or policy, what differed, and with ``details`` acceptance by level and figures per
+    category."""
     if not comparison.finished:
         return Text("No question was finished.", "bold")
     parts: list[RenderableType] = [_overall(comparison, title)]
-    if any(comparison.levels(name) for name in comparison.drafters):
+    if details and any(comparison.levels(name) for name in comparison.drafters):
         parts.append(_by_level(comparison))
-    if len(comparison.categories()) > 1 and len(comparison.drafters) > 1:
+    if details and len(comparison.categories()) > 1 and len(comparison.drafters) > 1:
         parts.append(_by_category(comparison))
     return Group(*parts, _verdict(comparison))
 
@@ -60,7 +62,7 @@ def _overall(comparison: Comparison, title: str) -> Table:
     """Policies stand fastest first, drafters in the order that they were named in."""
     columns = COLUMNS[comparison.kind]
     table = Table(title=title, title_justify="left")
-    table.add_column(comparison.kind, overflow="fold")
+    table.add_column(comparison.kind, no_wrap=True)
     for heading in columns:
         table.add_column(heading, justify="right")
     figures = {name: comparison.summary(name) for name in comparison.drafters}

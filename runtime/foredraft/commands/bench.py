@@ -122,7 +122,8 @@ def bench(
     screen = console(stderr=json_path == Path("-"))
     comparison, interrupted = _finish(growing, screen, _print_answer(screen) if show_text else None)
     title = f"{opened.manifest.model.name}, {engine.name}, {engine.threads} threads"
-    screen.print(render(comparison, f"{title}, {len(comparison.finished)} of {len(asked)} questions"))
+    title += f", {len(comparison.finished)} of {len(asked)} questions"
+    screen.print(render(comparison, title, details=not sweep_exits))
     found = _verdicts(comparison, opened, screen) if sweep_exits else []
     simulation = _simulation(comparison, rig, elsewhere, sampling, screen) if simulate else None
     settings = f"at most {max_tokens} tokens, temperature {temperature:g}, {contest.settings}, repeats {repeats}"

@@ -83,8 +83,8 @@ def test_policies_have_layer_passes_and_runs(asked: list[str]) -> None:
     assert set(exits) == {"0", "1"} and all(0 <= e["agreed"] <= e["asked"] for e in exits.values())
     assert value["policies"]["self-spec"]["levels"].keys() == {"exit-2"}
     for word in (
-        "layer passes/token",
-        "layer runs/token",
+        "layer passes per token",
+        "layer runs per token",
         "By category: ratio (layer passes per token)",
         "Every policy",
     ):
