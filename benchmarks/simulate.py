@@ -25,7 +25,7 @@ from foredraft.bench.hardware import HERE, times_here
 from foredraft.bench.questions import read_questions
 from foredraft.bench.simulate import calibrated, simulate
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
-from foredraft.measure import measured_costs
+from foredraft.scheduling.measure import measured_costs
 
 POLICIES = "self-spec,self-spec:draft_exit=0,draft_tokens=2,hispec,echo,tree,auto"
 

@@ -13,8 +13,8 @@ import numpy as np
 from foredraft.chain import Chain
 from foredraft.draft import Draft
 from foredraft.engines.base import Float32
-from foredraft.policy import Policy
 from foredraft.rounds import Opinion
+from foredraft.scheduling.policy import Policy
 from foredraft.tree import TIP, Tree
 
 Pick = Callable[[Float32, int, Sequence[int]], int]

@@ -16,8 +16,8 @@ from foredraft.draft import Draft
 from foredraft.drafters.base import Drafter
 from foredraft.engines.base import WINDOW, Float32
 from foredraft.exits import Pick, judge, look, write_drafts
-from foredraft.policy import NO_EXIT, Scheduler
 from foredraft.rounds import Round
+from foredraft.scheduling.policy import NO_EXIT, Scheduler
 from foredraft.tree import TIP, Tree
 
 

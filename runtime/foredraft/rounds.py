@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from foredraft.policy import Policy
+from foredraft.scheduling.policy import Policy
 from foredraft.tree import Tree
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from foredraft import drafters
-from foredraft.auto import AutoScheduler
 from foredraft.bundle import Bundle
 from foredraft.chain import Chain
 from foredraft.databases import open_databases
@@ -23,19 +22,20 @@ from foredraft.generate import Writer
 from foredraft.hierarchy.database import Database
 from foredraft.hierarchy.identity import Identity
 from foredraft.hierarchy.log import LearnLog
-from foredraft.measure import ForwardCosts, measured_costs
-from foredraft.policy import FixedPolicy, Policy, Scheduler, named
 from foredraft.result import Chunk, FinishReason, Result, Statistics
 from foredraft.rounds import Round
 from foredraft.sampling import SamplingParams, make_picker
+from foredraft.scheduling.auto import AutoScheduler
+from foredraft.scheduling.measure import ForwardCosts, measured_costs
+from foredraft.scheduling.policy import FixedPolicy, Policy, Scheduler, named
 from foredraft.text import TextStream
 
 
 class Session:
     """Writes texts with one model, one after the other. What a prompt shares with the text before it is not run again.
 
-    ``drafter`` is a name (see ``foredraft.drafters``) or a Drafter, ``policy`` a name (see ``foredraft.policy``) or a
-    Policy; ``engine`` may be shared by several sessions.
+    ``drafter`` is a name (see ``foredraft.drafters``) or a Drafter, ``policy`` a name (see ``scheduling.policy.named``)
+    or a Policy; ``engine`` may be shared by several sessions.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foredraft.costs import SIZES, CostCurve, cached_curve
+from foredraft.scheduling.costs import SIZES, CostCurve, cached_curve
 
 
 @settings(deadline=None)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from foredraft.chain import Chain
 from foredraft.generate import Writer
-from foredraft.policy import FixedPolicy, Policy
+from foredraft.scheduling.policy import FixedPolicy, Policy
 from foredraft.tree import TIP, Tree
 from tests.runtime.toy import ToyEngine
 

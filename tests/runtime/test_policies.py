@@ -16,7 +16,7 @@ from foredraft.bench.hardware import HARDWARE
 from foredraft.bench.simulate import Elsewhere
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
 from foredraft.errors import RequestError
-from foredraft.policy import NO_EXIT, Policy
+from foredraft.scheduling.policy import NO_EXIT, Policy
 from foredraft_exporter.build import export
 
 LAYERSKIP = Path(__file__).parents[1] / "data" / "layerskip-tiny"

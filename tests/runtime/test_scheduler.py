@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from foredraft.costs import CostCurve
-from foredraft.scheduler import MOST, MOST_CREDIT, OPENING_CREDIT, TreeScheduler
+from foredraft.scheduling.costs import CostCurve
+from foredraft.scheduling.tree_size import MOST, MOST_CREDIT, OPENING_CREDIT, TreeScheduler
 from foredraft.tree import TIP, Tree
 
 Text = Callable[[random.Random, int], tuple[list[float], float]]

@@ -12,7 +12,7 @@ from foredraft.bench.simulate import Elsewhere
 from foredraft.bundle import Bundle
 from foredraft.engines.base import Engine
 from foredraft.errors import RequestError
-from foredraft.policy import named
+from foredraft.scheduling.policy import named
 from foredraft.session import Session
 
 AUTO = "auto"

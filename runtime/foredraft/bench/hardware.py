@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from foredraft.chain import EXIT_HEAD, HEAD
-from foredraft.costs import SIZES, CostCurve
 from foredraft.errors import RequestError
-from foredraft.measure import ForwardCosts
+from foredraft.scheduling.costs import SIZES, CostCurve
+from foredraft.scheduling.measure import ForwardCosts
 
 Times = Callable[[int, int], float]
 """``times(what, nodes)``: seconds of a segment or head (as in ``Chain.log``) on so many nodes."""

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from foredraft.auto import AutoScheduler
 from foredraft.bench.comparison import BASELINE, Comparison
 from foredraft.bench.hardware import Host, Times, costs_of
 from foredraft.chain import Chain
-from foredraft.policy import Policy
 from foredraft.rounds import Round
 from foredraft.sampling import SamplingParams, make_picker
+from foredraft.scheduling.auto import AutoScheduler
+from foredraft.scheduling.policy import Policy
 from foredraft.tree import Tree
 
 

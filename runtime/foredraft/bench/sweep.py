@@ -8,7 +8,7 @@ from typing import Any
 
 from foredraft.bench.comparison import BASELINE, Comparison
 from foredraft.errors import RequestError
-from foredraft.policy import NO_EXIT, Policy, named
+from foredraft.scheduling.policy import NO_EXIT, Policy, named
 
 DRAFTS = (2, 4, 8)
 """Tokens that an exit drafts alone."""

@@ -192,7 +192,7 @@ def _simulation(
     from foredraft.bench.hardware import HERE, times_here
     from foredraft.bench.simulate import calibrated, simulate
     from foredraft.bench.table import render_simulation
-    from foredraft.measure import measured_costs
+    from foredraft.scheduling.measure import measured_costs
 
     if elsewhere:
         times, host, about = elsewhere.times(rig.layers), elsewhere.host, elsewhere.describe()

@@ -15,7 +15,7 @@ from foredraft.bench.contest import one_drafter, split_policies
 from foredraft.bench.sweep import sweep, verdicts
 from foredraft.commands.bench import bench
 from foredraft.errors import RequestError
-from foredraft.policy import named
+from foredraft.scheduling.policy import named
 from tests.runtime.bench.made import a_run
 
 

@@ -9,11 +9,11 @@ from foredraft.bench.hardware import HARDWARE, Hardware, Host, costs_of, hardwar
 from foredraft.bench.rounds import RoundWork, agreement
 from foredraft.bench.simulate import calibrated, engine_seconds, simulate
 from foredraft.chain import EXIT_HEAD, HEAD
-from foredraft.costs import CostCurve
 from foredraft.errors import RequestError
-from foredraft.measure import ForwardCosts
 from foredraft.rounds import Opinion, Round
 from foredraft.sampling import SamplingParams
+from foredraft.scheduling.costs import CostCurve
+from foredraft.scheduling.measure import ForwardCosts
 from foredraft.tree import TIP, Tree
 from tests.runtime.bench.made import a_run
 

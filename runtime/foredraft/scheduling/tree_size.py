@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foredraft.costs import CostCurve
+from foredraft.scheduling.costs import CostCurve
 from foredraft.tree import Tree
 
 MOST = 16

@@ -10,24 +10,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from foredraft.agreement import Agreement
-from foredraft.measure import ForwardCosts
-from foredraft.policy import NO_EXIT, Policy
 from foredraft.rounds import Round
-from foredraft.scheduler import TreeScheduler
+from foredraft.scheduling.agreement import Agreement
+from foredraft.scheduling.measure import ForwardCosts
+from foredraft.scheduling.policy import NO_EXIT, Policy
+from foredraft.scheduling.tree_size import TreeScheduler
 from foredraft.tree import TIP, Tree
 
 LONGEST = 24
 """Tokens of a tentative path at most."""
 LOOKS = 8
 """Rounds in which an exit is only asked what it would have said."""
-TRIAL = 4
+TRIAL = 8
 """Rounds that a way is then given to show what it is worth."""
-FIRST_PAUSE, LONGEST_PAUSE = 64, 4096
+FIRST_PAUSE, LONGEST_PAUSE = 64, 1024
 """Rounds until a way that does not pay is looked at again: at first, and at most."""
 _PROMISING = 0.9
 """A way is tried if its expected rate is at least this share of the present one."""
-_MEMORY = 0.95
+_MEMORY = 0.97
 """Weight of a round in a way's running rate after its next round."""
 
 
@@ -163,16 +163,17 @@ class AutoScheduler:
     def _promising(self, way: _Way) -> bool:
         """Would an exit that agrees as often as this one (or, while it was not looked at, the next later one) pay?
 
-        Judged one after the other, n tokens are right with probability a, a^2, ...; the best n is taken.
+        n judgements one after the other give n - 1 tokens to verify, right with probability a, a^2, ..., and the whole
+        model adds one of its own; the best n is taken.
         """
         exit_ = way.judge_exit
         agreement = self._agreement[exit_]
         if way.looks == LOOKS and exit_ + 1 < len(self._agreement):
             agreement = self._agreement[exit_ + 1]
         until, rest = self.costs.until[exit_], self.costs.rest[exit_]
-        a, tokens, seconds, best = agreement.optimistic(), 1.0, 0.0, 0.0
+        a, tokens, seconds, best = agreement.optimistic(), 0.0, 0.0, 0.0
         for count in range(1, LONGEST + 1):
-            tokens += a**count
+            tokens += a ** (count - 1)
             seconds += until.seconds(1)
             best = max(best, tokens / (seconds + rest.seconds(count)))
         return best > _PROMISING * self._plain.rate

@@ -14,8 +14,8 @@ import numpy as np
 
 from foredraft.bundle import Bundle
 from foredraft.chain import Chain
-from foredraft.costs import CostCurve, cached_curve
 from foredraft.engines.base import WINDOW, Engine, Float32, Int32
+from foredraft.scheduling.costs import CostCurve, cached_curve
 
 CONTEXT = 128
 """Tokens of text under the forwards that are measured."""
