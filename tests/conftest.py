@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,10 @@ import pytest
 
 from foredraft_exporter.build import export
 from tests.fixtures import tiny_checkpoint, tiny_gguf
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in a shell's background job; children would ignore Ctrl-C too, and tests press it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,7 @@ def open_databases(bundle: Bundle, files: Sequence[str | Path | Database] = ()) 
     """
     manifest, found = bundle.manifest, dict[str, Database]()
     for path in manifest.databases.values():
-        bundle.map(path).release()  # its hash is checked (once); the file is then mapped by its own reader
-        database = _opened(bundle, bundle.path / path)
+        database = _opened(bundle, bundle.file(path))
         found.setdefault(database.kind, database)
     given: dict[str, Database] = {}
     for file in files:
