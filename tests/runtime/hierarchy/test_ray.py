@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+import ray
 
 from foredraft.hierarchy.merge import merge_files
 from foredraft.hierarchy.shards import count_files
 from tests.runtime.tokenizers_for_tests import byte_level
-
-ray = pytest.importorskip("ray", reason="needs the extra [ray]")
 
 
 def test_shards_counted_by_ray_merge_to_the_same_database(tmp_path: Path) -> None:
