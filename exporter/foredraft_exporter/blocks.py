@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foredraft.errors import UnsupportedModelError
-
-BLOCK = 32
-"""Columns that share one scale and one minimum."""
+from foredraft_plugins.block_linear.packing import BLOCK
 
 
 @dataclass(frozen=True, slots=True)

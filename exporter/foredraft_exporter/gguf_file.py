@@ -11,12 +11,13 @@ from gguf.quants import dequantize
 from numpy.typing import NDArray
 
 from foredraft.errors import CheckpointError, UnsupportedModelError
-from foredraft_exporter.blocks import BLOCK, BlockFormat, Blocks
+from foredraft_exporter.blocks import BlockFormat, Blocks
 from foredraft_exporter.checkpoint import CheckpointInfo, resolve_tying
 from foredraft_exporter.gguf_config import PERMUTED, config_from, hf_name
 from foredraft_exporter.gguf_header import GgufHeader, GgufTensor, read_header
 from foredraft_exporter.mapped import MappedFile
 from foredraft_exporter.tokenizer import generation_from, tokenizer_from
+from foredraft_plugins.block_linear.packing import BLOCK
 
 _EXACT = {
     GGMLQuantizationType.Q4_0: BlockFormat(4, False),

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foredraft.errors import CheckpointError, UnsupportedModelError
-from foredraft_exporter.blocks import BLOCK, Blocks
+from foredraft_exporter.blocks import Blocks
+from foredraft_plugins.block_linear.packing import BLOCK
 
 _GROUP = 2048
 """Blocks worked on at once: 256 KiB of floats, so that every pass stays in the cache."""

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foredraft.errors import CheckpointError, UnsupportedModelError
-from foredraft_exporter.blocks import BLOCK, BlockFormat
+from foredraft_exporter.blocks import BlockFormat
 from foredraft_exporter.checkpoint import Checkpoint
 from foredraft_exporter.precision import matrix_format
 from foredraft_graphs.decoder import Decoder
-from foredraft_plugins.block_linear.packing import packed_shapes
+from foredraft_plugins.block_linear.packing import BLOCK, packed_shapes
 
 ALIGNMENT = 64
 _SAFETENSORS_DTYPE = {

@@ -12,7 +12,6 @@ from foredraft_graphs.weights import WeightsFile
 
 OPSET = 24
 IR_VERSION = 11
-DOMAIN = "foredraft"
 _DTYPES = {
     "F32": ir.DataType.FLOAT,
     "F16": ir.DataType.FLOAT16,

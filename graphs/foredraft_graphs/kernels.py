@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from foredraft_graphs.builder import DOMAIN, GraphBuilder
+from foredraft_graphs.builder import GraphBuilder
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.lowering import AttentionInputs
+from foredraft_plugins.library import DOMAIN
 
 
 class KernelLowering:

@@ -13,8 +13,7 @@ from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.lowering import AttentionInputs
 from foredraft_graphs.portable_attention import tree_attention
 from foredraft_graphs.unpack import dequantized, dequantized_rows
-
-BLOCK = 32
+from foredraft_plugins.block_linear.packing import BLOCK
 
 
 class PortableLowering:

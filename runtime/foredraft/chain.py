@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foredraft.arena import Arena
-from foredraft.engines.base import WINDOW, EngineSequence, Float32, Int32
+from foredraft.engines.base import WINDOW, Batch, EngineSequence, Float32, Int32
 
 HEAD, EXIT_HEAD = -1, -2
 """What ran, in a chain's log, if it was no segment: the whole head, or the one that exits draft and judge with."""
@@ -73,9 +73,12 @@ class Chain:
 
         The last segment runs on all of them at once, so that ``logits`` may be asked for any.
         """
+        batch = None
         for segment in range(int(self.arena.stage[slots].min()), stage):
             lagging = slots[self.arena.stage[slots] == segment]
-            self._run(segment, lagging)
+            if batch is None or len(lagging) > len(batch):  # those that lag only become more
+                batch = self.arena.batch(lagging)
+            self._run(segment, batch)
         if len(lagging) != len(slots):
             raise AssertionError(f"of {len(slots)} nodes only {len(lagging)} were in the last segment's batch")
 
@@ -109,11 +112,12 @@ class Chain:
         self._sequence.copy_rows(other._sequence, count)
         self.arena.copy_settled(other.arena, count)
 
-    def _run(self, segment: int, slots: Int32) -> None:
+    def _run(self, segment: int, batch: Batch) -> None:
+        slots = batch.slots
         stages: npt.NDArray[np.int8] = self.arena.stage[slots]
         if (stages != segment).any():
             raise AssertionError(f"segment {segment} asked for nodes of stages {sorted(set(stages.tolist()))}")
-        self._sequence.run(segment, self.arena.batch(slots))
+        self._sequence.run(segment, batch)
         self.arena.stage[slots] = segment + 1
         self.work.layer_passes += self._layers[segment]
         self.work.layer_runs += len(slots) * self._layers[segment]

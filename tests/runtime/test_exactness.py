@@ -112,4 +112,4 @@ def test_splitting_at_exits_costs_no_layer_twice(tiny_bundle: Callable[..., Path
     chain.verify(slots)
     assert chain.work.layer_runs == 15 * 4
     with pytest.raises(AssertionError, match="stages"):
-        chain._run(0, slots)
+        chain._run(0, chain.arena.batch(slots))

@@ -8,7 +8,7 @@ that does not is looked at again only after a pause that grows fourfold. So a us
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from foredraft.rounds import Round
 from foredraft.scheduling.agreement import Agreement
@@ -91,7 +91,7 @@ class AutoScheduler:
         plan = self._trees.plan()
         exit_ = self._way.judge_exit
         if exit_ == NO_EXIT:
-            return Policy(budget=plan.budget, minimum=plan.minimum, look_exit=look)
+            return replace(plan, look_exit=look)
         rate = self._trees.rate
         return Policy(
             budget=plan.budget,

@@ -8,9 +8,8 @@ empty. So the loss is bounded by the bucket's size and the allowance, whatever t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from foredraft.scheduling.costs import CostCurve
+from foredraft.scheduling.policy import Policy
 from foredraft.tree import Tree
 
 MOST = 16
@@ -30,17 +29,6 @@ STAKE = 0.15
 _LEAST_BUDGET, _FIRST_BUDGET = 4.0, 8.0
 _MEMORY = 0.99
 """Weight of a round in the running rate after the next round."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What the next round drafts: at most ``budget`` nodes, none with a path probability under ``minimum``.
-
-    A budget of 0 is plain decoding: the drafter need not be asked.
-    """
-
-    budget: int
-    minimum: float
 
 
 class TreeScheduler:
@@ -63,14 +51,14 @@ class TreeScheduler:
         """Seconds that drafting may lose before it is suspended."""
         return self._credit
 
-    def plan(self) -> Plan:
-        """What to draft in the next round."""
+    def plan(self) -> Policy:
+        """What to draft in the next round; a budget of 0 is plain decoding, and the drafter need not be asked."""
         if self._suspended:
-            return Plan(0, 1.0)
+            return Policy(budget=0, minimum=1.0)
         budget = min(int(self._budget), self._most())
         # Less than the least that a node can cost on average, since the last one may be cheaper than the average:
         # `choose` knows the tree and decides for good, this only spares the drafter what is hopeless.
-        return Plan(budget, 0.75 * min(map(self._price, range(1, budget + 1))))
+        return Policy(budget=budget, minimum=0.75 * min(map(self._price, range(1, budget + 1))))
 
     def choose(self, tree: Tree) -> int:
         """How many of the tree's nodes, from the first, to verify; 0 is plain decoding."""
