@@ -50,17 +50,17 @@ def _entry(**changes: object) -> bytes:
 SAFETENSORS = [
     (_safetensors(b"{}", 2**63), "header"),
     (_safetensors(b"{}", 200_000_000), "header"),
-    (b"\0\0", "header|too short"),
+    (b"\0\0", "header"),
     (_safetensors(b"[" * 50_000), "JSON|nested"),
-    (_safetensors(b'{"t": 1, "t": 1}'), "twice|duplicate"),
-    (_safetensors(_entry(shape=[2**40, 2**40]), data=b"1234"), "described wrongly|does not fill"),
-    (_safetensors(_entry(shape=[-1]), data=b"1234"), "described wrongly|malformed"),
-    (_safetensors(_entry(shape=[1.0]), data=b"1234"), "described wrongly|malformed"),
-    (_safetensors(_entry(shape=[True]), data=b"1234"), "described wrongly|malformed"),
+    (_safetensors(b'{"t": 1, "t": 1}'), "duplicate"),
+    (_safetensors(_entry(shape=[2**40, 2**40]), data=b"1234"), "expected 4835703278458516698824704 for"),
+    (_safetensors(_entry(shape=[-1]), data=b"1234"), "natural numbers"),
+    (_safetensors(_entry(shape=[1.0]), data=b"1234"), "natural numbers"),
+    (_safetensors(_entry(shape=[True]), data=b"1234"), "natural numbers"),
     (_safetensors(_entry(data_offsets=[4, 8]), data=b"12345678"), "hole"),
     (_safetensors(_entry(data_offsets=[0, 4])), "truncated"),
-    (_safetensors(_entry(), data=b"12345678"), "no tensor|padded"),
-    (_safetensors(_entry(dtype="F99"), data=b"1234"), "described wrongly|dtype"),
+    (_safetensors(_entry(), data=b"12345678"), "no tensor"),
+    (_safetensors(_entry(dtype="F99"), data=b"1234"), "dtype F99"),
 ]
 
 

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from foredraft.bundle.typed_json import parse_object
+from foredraft.bundle.typed_json import load_object
 from foredraft.errors import BundleError
 
-MAX_HEADER = 100 << 20
-"""Bytes."""
+MAX_HEADER = 100_000_000
+"""Bytes; the safetensors library's own limit."""
 MAX_DIMENSIONS = 8
-_NUMPY = {"F32": np.float32, "F16": np.float16, "U8": np.uint8, "I32": np.int32}
+_NUMPY = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U8": np.uint8, "I8": np.int8, "I32": np.int32}
+"""numpy has no bfloat16: its 16 bits are there as an integer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,28 +33,30 @@ class Entry:
     nbytes: int
 
 
-def parse_header(data: memoryview, where: str) -> dict[str, Entry]:
-    """The tensors of a safetensors file by name.
+def read_entries(data: memoryview, sizes: Mapping[str, int]) -> dict[str, Entry]:
+    """The tensors of any safetensors file by name; ``sizes`` has the bytes of a number of each dtype that may occur.
 
-    Raises BundleError if the header is too long, is not JSON, or places a tensor outside the file, over
-    another one, or with a size that is not its shape's.
+    Raises ValueError, which does not know the file's name, if the header is too long, is not JSON, or places a tensor
+    outside the file, over another one, behind a hole, or with a size that is not its shape's.
     """
-    if len(data) < 8:
-        raise BundleError(f"{where}: {len(data)} bytes, too short for a safetensors file; export the bundle again")
-    length = int.from_bytes(data[:8], "little")
-    if length > min(MAX_HEADER, len(data) - 8):
-        raise BundleError(f"{where}: header of {length} bytes in a file of {len(data)}; export the bundle again")
-    header = parse_object(bytes(data[8 : 8 + length]), f"{where}: safetensors header")
-    start = 8 + length
-    entries = {name: _entry(name, spec, start, where) for name, spec in header.items() if name != "__metadata__"}
-    end = start
-    for entry in sorted(entries.values(), key=lambda e: e.offset):
-        if entry.offset != end:
-            raise BundleError(f"{where}: tensors overlap or leave a hole at byte {end}")
-        end += entry.nbytes
-    if end != len(data):
-        raise BundleError(f"{where}: {len(data)} bytes, but its tensors end at {end}; the file is truncated or padded")
+    length, most = int.from_bytes(data[:8], "little"), min(MAX_HEADER, len(data) - 8)
+    if length > most:
+        raise ValueError(
+            f"says its header has {length} bytes, expected at most {max(0, most)} (the file has {len(data)}): "
+            "it is truncated or no safetensors file"
+        )
+    header = load_object(bytes(data[8 : 8 + length]))
+    entries = {name: _entry(name, spec, 8 + length, sizes) for name, spec in header.items() if name != "__metadata__"}
+    _check_layout(entries, 8 + length, len(data))
     return entries
+
+
+def parse_header(data: memoryview, where: str) -> dict[str, Entry]:
+    """As ``read_entries``, for a bundle's file; raises BundleError."""
+    try:
+        return read_entries(data, {name: np.dtype(dtype).itemsize for name, dtype in _NUMPY.items()})
+    except ValueError as error:
+        raise BundleError(f"{where}: {error}; export the bundle again") from error
 
 
 def arrays(data: memoryview, where: str) -> Mapping[str, npt.NDArray[np.generic]]:
@@ -66,27 +69,39 @@ def arrays(data: memoryview, where: str) -> Mapping[str, npt.NDArray[np.generic]
     return result
 
 
-def _entry(name: str, spec: object, start: int, where: str) -> Entry:
+def _entry(name: str, spec: object, start: int, sizes: Mapping[str, int]) -> Entry:
     name = name[:200]
     if not isinstance(spec, dict):
-        raise BundleError(f"{where}: tensor {name!r} has a malformed header entry")
-    dtype, shape = spec.get("dtype"), _sizes(spec.get("shape"), MAX_DIMENSIONS)
-    offsets = _sizes(spec.get("data_offsets"), 2)
+        raise ValueError(f"tensor {name!r}: its description is not an object")
+    dtype, shape = spec.get("dtype"), _naturals(spec.get("shape"), MAX_DIMENSIONS)
+    offsets = _naturals(spec.get("data_offsets"), 2)
+    if not isinstance(dtype, str) or dtype not in sizes:
+        raise ValueError(f"tensor {name!r}: dtype {str(dtype)[:40]}, expected one of {', '.join(sizes)}")
     if shape is None or offsets is None or len(offsets) != 2:
-        raise BundleError(f"{where}: tensor {name!r} has a malformed shape or data_offsets")
-    if dtype not in _NUMPY:
-        known = ", ".join(_NUMPY)
-        raise BundleError(f"{where}: tensor {name!r} has dtype {str(dtype)[:40]}, expected one of {known}")
+        raise ValueError(f"tensor {name!r}: shape and data_offsets are not lists of natural numbers")
     begin, end = offsets
-    nbytes = math.prod(shape) * np.dtype(_NUMPY[dtype]).itemsize
+    nbytes = math.prod(shape) * sizes[dtype]
     if end - begin != nbytes:
-        raise BundleError(f"{where}: tensor {name!r} {dtype}{list(shape)} does not fill bytes {begin}..{end}")
+        raise ValueError(f"tensor {name!r}: {end - begin} bytes, expected {nbytes} for {dtype} {list(shape)}")
     return Entry(dtype, shape, start + begin, nbytes)
 
 
-def _sizes(value: object, most: int) -> tuple[int, ...] | None:
+def _naturals(value: object, most: int) -> tuple[int, ...] | None:
     """A list of at most ``most`` sizes, or None if it is anything else."""
     if not isinstance(value, list) or len(value) > most:
         return None
     sizes = tuple(size for size in value if type(size) is int and 0 <= size < 2**53)
     return sizes if len(sizes) == len(value) else None
+
+
+def _check_layout(entries: Mapping[str, Entry], start: int, size: int) -> None:
+    """Tensors must lie side by side from byte ``start`` to the end of a file of ``size`` bytes."""
+    end = start
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].offset, item[1].nbytes)):
+        if entry.offset != end:
+            kind = "overlaps the tensor before it" if entry.offset < end else "leaves a hole before it"
+            raise ValueError(f"tensor {name[:200]!r} {kind} (it starts at byte {entry.offset}, expected {end})")
+        end += entry.nbytes
+    if end != size:
+        kind = "is truncated" if end > size else "has bytes that belong to no tensor"
+        raise ValueError(f"{kind}: {size} bytes, expected {end}")

@@ -15,17 +15,25 @@ Value = TypeVar("Value")
 
 
 def parse_object(data: bytes, where: str) -> dict[str, Any]:
+    """As ``load_object``, but raises BundleError, which names the file."""
+    try:
+        return load_object(data)
+    except ValueError as error:
+        raise BundleError(f"{where}: {error}") from error
+
+
+def load_object(data: bytes) -> dict[str, Any]:
     """A JSON object without duplicate keys, at any depth.
 
-    Raises BundleError for anything else, for NaN and Infinity (JSON has none) and for absurd nesting.
+    Raises ValueError for anything else, for NaN and Infinity (JSON has none) and for absurd nesting.
     """
     try:
         value = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise BundleError(f"{where}: not valid JSON ({reason})") from error
+        raise ValueError(f"not valid JSON ({reason})") from error
     if not isinstance(value, dict):
-        raise BundleError(f"{where}: expected a JSON object, got {type(value).__name__}")
+        raise ValueError(f"expected a JSON object, got {type(value).__name__}")
     return value
 
 

@@ -72,7 +72,7 @@ def test_an_adapter(bundle: Path, tmp_path: Path) -> None:
         "exits": "adapters/exits.safetensors"
     }
     write(tmp_path / "bad.safetensors", b"x" * 100)
-    with pytest.raises(BundleError, match="header of"):
+    with pytest.raises(BundleError, match="says its header"):
         add_adapter(Bundle.open(bundle), tmp_path / "bad.safetensors")
 
 
