@@ -112,6 +112,13 @@ class Chain:
         self._sequence.copy_rows(other._sequence, count)
         self.arena.copy_settled(other.arena, count)
 
+    def touch(self, first: int, end: int) -> None:
+        """Write rows above the text once, as they are, so that the system finds memory for them now and not later."""
+        if first < self.arena.used:
+            raise ValueError(f"cannot touch slots from {first}: {self.arena.used} are in use")
+        rows = np.arange(first, end, dtype=np.int32)
+        self._sequence.move(rows, rows)
+
     def _run(self, segment: int, batch: Batch) -> None:
         slots = batch.slots
         stages: npt.NDArray[np.int8] = self.arena.stage[slots]

@@ -11,6 +11,7 @@ from foredraft.result import Chunk
 from foredraft.rounds import Round
 from foredraft.text import Tokenizer
 from foredraft.text.detokenizer import Detokenizer
+from foredraft.text.token_texts import TokenTexts
 from foredraft.tree import TIP
 
 
@@ -80,10 +81,13 @@ class RoundTrace:
         return below
 
     def to_json(self) -> dict[str, Any]:
-        """The round as plain JSON values; ``text``, joined over all rounds, is the answer's."""
+        """The round as plain JSON values; ``text``, and the texts of ``pieces``, joined over all rounds are the
+        answer's.
+        """
         return {
             "round": self.number,
             "text": self.text,
+            "pieces": [{"text": piece.text, "level": piece.level} for piece in self.pieces],
             "tokens": [
                 {"id": token, "text": text, "level": level}
                 for token, text, level in zip(self.tokens, self.texts, self.levels, strict=True)
@@ -110,14 +114,11 @@ class Tracer:
     """Turns the chunks of one streamed answer into traces, one each."""
 
     def __init__(self, tokenizer: Tokenizer, level_names: Sequence[str]) -> None:
-        self._tokenizer = tokenizer
         self._level_names = level_names
         self._detokenizer = Detokenizer(tokenizer)
         self._waiting: deque[Piece] = deque()
         self._number = -1
-        self._before = tokenizer.encode("a", add_bos=False)
-        self._skip = len(tokenizer.decode(self._before))
-        self._texts: dict[int, str] = {}
+        self._texts = TokenTexts(tokenizer)
 
     def describe(self, chunk: Chunk) -> RoundTrace:
         """The chunk's round; a last chunk without one has only the text that was still held back."""
@@ -129,7 +130,7 @@ class Tracer:
         return RoundTrace(
             number=self._number,
             tokens=chunk.tokens,
-            texts=tuple(self._text(token) for token in chunk.tokens),
+            texts=tuple(self._texts.text(token) for token in chunk.tokens),
             levels=tuple(levels),
             pieces=tuple(self._shown(chunk, levels)),
             nodes=tuple(nodes),
@@ -141,7 +142,7 @@ class Tracer:
         tree, accepted = round_.tree, set(round_.accepted)
         columns = zip(tree.tokens, tree.parents, tree.levels, tree.probabilities, strict=True)
         return [
-            Node(token, self._text(token), parent, self._level_names[level], probability, index in accepted)
+            Node(token, self._texts.text(token), parent, self._level_names[level], probability, index in accepted)
             for index, (token, parent, level, probability) in enumerate(columns)
         ]
 
@@ -149,9 +150,9 @@ class Tracer:
         """The chunk's text, cut into what each token gave to it; what a stop string may still take back waits."""
         for place, (token, level) in enumerate(zip(chunk.tokens, levels, strict=True)):
             self._waiting.append(Piece(self._detokenizer.push(token), level, place))
-        if chunk.result is not None:
+        if chunk.result is not None and (tail := self._detokenizer.tail()):
             last = self._waiting[-1] if self._waiting else Piece("", None, 0)
-            self._waiting.append(Piece(self._detokenizer.tail(), last.level, last.place))
+            self._waiting.append(Piece(tail, last.level, last.place))
         shown: list[Piece] = []
         room = len(chunk.text)
         while self._waiting and len(self._waiting[0].text) <= room:
@@ -162,11 +163,3 @@ class Tracer:
             shown.append(Piece(first.text[:room], first.level, first.place))
             self._waiting.appendleft(Piece(first.text[room:], first.level, first.place))
         return shown
-
-    def _text(self, token: int) -> str:
-        """The token's text inside a text: at the beginning of one, some decoders strip its space."""
-        if token not in self._texts:
-            silent = self._tokenizer.is_silent(token)
-            inside = self._tokenizer.decode([*self._before, token])[self._skip :]
-            self._texts[token] = self._tokenizer.token_text(token) if silent else inside
-        return self._texts[token]

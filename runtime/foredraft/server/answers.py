@@ -9,7 +9,7 @@ from typing import Any
 from foredraft.result import Result
 from foredraft.server.jobs import Piece
 from foredraft.server.logprobs import TokenLogprob
-from foredraft.server.token_texts import TokenTexts
+from foredraft.text.token_texts import TokenTexts
 
 _REASONS = {"eos": "stop", "stop": "stop", "length": "length"}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from foredraft.sampling import SamplingParams
 from foredraft.server.errors import refuse
+from foredraft.server.fields import NEEDS
 from foredraft.text.stream import check_stops
 
 COMPLETION_TOKENS = 16
@@ -43,8 +44,6 @@ def chat_call(fields: Mapping[str, Any]) -> Call:
     """From the fields of /v1/chat/completions."""
     if "max_tokens" in fields and "max_completion_tokens" in fields:
         raise refuse("max_tokens", "give either this or max_completion_tokens")
-    if "top_logprobs" in fields and not fields.get("logprobs"):
-        raise refuse("top_logprobs", "needs logprobs: true")
     return _call(
         fields,
         chat=True,
@@ -74,9 +73,10 @@ def _call(
     max_tokens: int | None,
     top_logprobs: int | None,
 ) -> Call:
-    stream, options = fields.get("stream", False), fields.get("stream_options")
-    if options is not None and not stream:
-        raise refuse("stream_options", "needs stream: true")
+    for name, other in NEEDS.items():
+        if name in fields and not fields.get(other):
+            raise refuse(name, f"needs {other}: true")
+    stream = fields.get("stream", False)
     trace = fields.get("foredraft", {}).get("trace", False)
     if trace and not stream:
         raise refuse("foredraft.trace", "needs stream: true")
@@ -89,7 +89,7 @@ def _call(
         stop=_stops(fields.get("stop", [])),
         top_logprobs=top_logprobs,
         stream=stream,
-        include_usage=bool(options and options.get("include_usage")),
+        include_usage=fields.get("stream_options", {}).get("include_usage", False),
         trace=trace,
         user=fields.get("user"),
     )

@@ -56,7 +56,8 @@ async def metrics(request: Request) -> Response:
 
 async def description(request: Request) -> Response:
     """GET /openapi.json"""
-    return _json(openapi.describe(_service(request).model_name))
+    service = _service(request)
+    return _json(openapi.describe(service.model_name, service.bundle.manifest.model.vocab_size))
 
 
 async def index(request: Request) -> Response:

@@ -73,17 +73,18 @@ class Exchange:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _events(self) -> AsyncIterator[bytes]:
-        traces = [self._service.trace() if self._call.trace else None for _ in self._jobs]
+        tracers = [self._service.tracer() if self._call.trace else None for _ in self._jobs]
         opened: set[int] = set()
         async for choice, piece, offset in self._pieces():
             if self._call.chat and choice.index not in opened:
                 opened.add(choice.index)
                 yield _event(self._answer.opening(choice.index))
-            trace = traces[choice.index]
+            tracer = tracers[choice.index]
+            trace = {"foredraft": tracer.describe(piece).to_json()} if tracer else {}
             told = piece.text or piece.logprobs or piece.result
             if told or (trace and piece.tokens):
                 chunk = self._answer.chunk(choice, piece, offset)
-                yield _event(chunk | ({"foredraft": trace.describe(piece)} if trace else {}))
+                yield _event(chunk | trace)
         if self._call.include_usage:
             yield _event(self._answer.closing(self._choices, self._call.n))
         yield b"data: [DONE]\n\n"

@@ -15,7 +15,7 @@ _COUNT = 10**18
 """More than any number of tokens: larger ones are a mistake of the client."""
 
 _STOP = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
-_TOKEN_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}}
+TOKEN_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}}
 _TEXT_PART = {
     "type": "object",
     "properties": {"type": {"type": "string", "enum": ["text"]}, "text": {"type": "string"}},
@@ -34,8 +34,11 @@ _MESSAGE = {
 }
 _SHARED: dict[str, Schema] = {
     "model": {"type": "string"},
-    "temperature": {"type": "number", "minimum": 0, "maximum": 100},
-    "top_p": {"type": "number", "minimum": 0, "maximum": 1},
+    "temperature": {
+        "anyOf": [{"type": "number", "enum": [0]}, {"type": "number", "minimum": 0.01, "maximum": 100}],
+        "description": "0 (greedy) or a number from 0.01 to 100",
+    },
+    "top_p": {"type": "number", "minimum": 1e-6, "maximum": 1},
     "top_k": {"type": "integer", "minimum": 0, "maximum": 10_000_000},
     "min_p": {"type": "number", "minimum": 0, "maximum": 1},
     "presence_penalty": {"type": "number", "minimum": -2, "maximum": 2},
@@ -71,9 +74,9 @@ COMPLETION: Schema = {
         "prompt": {
             "anyOf": [
                 {"type": "string"},
-                _TOKEN_IDS,
+                TOKEN_IDS,
                 {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_CHOICES},
-                {"type": "array", "items": _TOKEN_IDS, "minItems": 1, "maxItems": MAX_CHOICES},
+                {"type": "array", "items": TOKEN_IDS, "minItems": 1, "maxItems": MAX_CHOICES},
             ],
             "description": f"a string, a list of token ids, or a list of at most {MAX_CHOICES} of one of these",
         },
@@ -81,8 +84,10 @@ COMPLETION: Schema = {
     },
     "required": ["model", "prompt"],
 }
+NEEDS = {"stream_options": "stream", "top_logprobs": "logprobs"}
+"""Fields that are only allowed where another one is true."""
 
-_OFF: dict[str, tuple[Any, ...]] = {
+OFF: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "best_of": (1,),
     "echo": (False,),
@@ -106,7 +111,7 @@ _OFF: dict[str, tuple[Any, ...]] = {
     "web_search_options": (),
 }
 """OpenAI's fields that are not supported, with the values that ask for nothing and are therefore accepted."""
-_OFF_IN_MESSAGE = ("annotations", "audio", "function_call", "name", "refusal", "tool_call_id", "tool_calls")
+OFF_IN_MESSAGE = ("annotations", "audio", "function_call", "name", "refusal", "tool_call_id", "tool_calls")
 """What the official client adds, as null or an empty list, to an answer that is sent back as a message."""
 
 
@@ -119,9 +124,9 @@ def read_fields(body: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
 
 
 def _is_off(name: str, value: Any, schema: Schema) -> bool:
-    if name not in _OFF or name in schema["properties"]:
+    if name not in OFF or name in schema["properties"]:
         return False
-    if value is None or any(value == off and type(value) is type(off) for off in _OFF[name]):
+    if value is None or any(value == off and type(value) is type(off) for off in OFF[name]):
         return True
     raise refuse(name, "this server does not support it, and does not ignore it", "unsupported_field")
 
@@ -129,4 +134,4 @@ def _is_off(name: str, value: Any, schema: Schema) -> bool:
 def _without_off(message: Any) -> Any:
     if not isinstance(message, dict):
         return message
-    return {k: v for k, v in message.items() if not (k in _OFF_IN_MESSAGE and v in (None, []))}
+    return {k: v for k, v in message.items() if not (k in OFF_IN_MESSAGE and v in (None, []))}

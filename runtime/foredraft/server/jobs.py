@@ -6,22 +6,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from foredraft.result import Result
-from foredraft.rounds import Round
+from foredraft.result import Chunk
 from foredraft.sampling import SamplingParams
 from foredraft.server.errors import ApiError
 from foredraft.server.logprobs import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """What one round wrote; the last one has the ``result``."""
+class Piece(Chunk):
+    """What one round wrote, and the log probabilities of its tokens if they were asked for."""
 
-    text: str
-    tokens: tuple[int, ...]
-    round: Round | None
-    logprobs: tuple[TokenLogprob, ...]
-    result: Result | None
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

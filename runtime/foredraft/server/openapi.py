@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import foredraft
-from foredraft.server import fields
+from foredraft.server import answer_schemas, fields
+from foredraft.server.schema import Schema
 
-_ERROR = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type", "param", "code"],
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": {"type": ["string", "null"]},
-                "code": {"type": ["string", "null"]},
-            },
-        }
-    },
-}
 _STATUSES = {
     "400": "A field is wrong, unknown or not supported.",
     "401": "No valid API key.",
@@ -36,40 +21,97 @@ _STATUSES = {
     "503": "The server is shutting down.",
     "504": "The request took too long.",
 }
+_KEY: list[dict[str, list[str]]] = [{}, {"key": []}]
 
 
-def describe(model_name: str) -> dict[str, Any]:
+def describe(model_name: str, vocab_size: int) -> dict[str, Any]:
     """An OpenAPI 3.1 document."""
+    chat = _post("Answer chat messages.", _body(fields.CHAT, model_name, vocab_size), answer_schemas.CHAT)
+    completion = _post("Continue a text.", _body(fields.COMPLETION, model_name, vocab_size), answer_schemas.COMPLETION)
+    name = {"name": "name", "in": "path", "required": True, "schema": {"enum": [model_name]}}
+    model = _get("A model by its name.", answer_schemas.MODEL, ("401", "404"))
     return {
         "openapi": "3.1.0",
         "info": {"title": f"Foredraft: {model_name}", "version": foredraft.__version__},
         "paths": {
-            "/v1/chat/completions": {"post": _post("Answer chat messages.", fields.CHAT, model_name)},
-            "/v1/completions": {"post": _post("Continue a text.", fields.COMPLETION, model_name)},
-            "/v1/models": {"get": _get("The model that is served.")},
-            "/health": {"get": _get("200 while answers can be written.")},
+            "/v1/chat/completions": {"post": chat},
+            "/v1/completions": {"post": completion},
+            "/v1/models": {"get": _get("The model that is served.", answer_schemas.MODELS, ("401",))},
+            "/v1/models/{name}": {"get": model, "parameters": [name]},
+            "/health": {"get": _get("200 while answers can be written.", answer_schemas.HEALTH, ("503",))},
         },
         "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
     }
 
 
-def _post(summary: str, schema: Mapping[str, Any], model_name: str) -> dict[str, Any]:
-    properties = schema["properties"] | {"model": {"type": "string", "enum": [model_name]}}
-    body = dict(schema) | {"properties": properties, "additionalProperties": False}
-    event_stream = {"schema": {"type": "string"}}
-    answers = {"application/json": {"schema": {"type": "object"}}, "text/event-stream": event_stream}
-    errors = {
-        status: {"description": text, "content": {"application/json": {"schema": _ERROR}}}
-        for status, text in _STATUSES.items()
-    }
+def _post(summary: str, body: Schema, answer: Schema) -> dict[str, Any]:
+    content = _json(answer) | {"text/event-stream": {"schema": answer_schemas.EVENT}}
     return {
         "summary": summary,
-        "security": [{}, {"key": []}],
-        "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
-        "responses": {"200": {"description": "The answer.", "content": answers}, **errors},
+        "security": _KEY,
+        "requestBody": {"required": True, "content": _json(body)},
+        "responses": {"200": {"description": "The answer.", "content": content}, **_errors(tuple(_STATUSES))},
     }
 
 
-def _get(summary: str) -> dict[str, Any]:
-    content = {"application/json": {"schema": {"type": "object"}}}
-    return {"summary": summary, "responses": {"200": {"description": "As asked.", "content": content}}}
+def _get(summary: str, answer: Schema, errors: Sequence[str]) -> dict[str, Any]:
+    security = {"security": _KEY} if "401" in errors else {}
+    responses = {"200": {"description": "As asked.", "content": _json(answer)}, **_errors(errors)}
+    return {"summary": summary, **security, "responses": responses}
+
+
+def _errors(statuses: Sequence[str]) -> dict[str, Any]:
+    return {status: {"description": _STATUSES[status], "content": _json(answer_schemas.ERROR)} for status in statuses}
+
+
+def _json(schema: Schema) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _body(schema: Schema, model_name: str, vocab_size: int) -> dict[str, Any]:
+    """The fields of one endpoint, those that ask for nothing among them, and which go with which."""
+    body = _described(schema, vocab_size)
+    properties = body["properties"]
+    for name, values in fields.OFF.items():
+        properties.setdefault(name, {"enum": [None, *values]})
+    properties["model"] = {"enum": [model_name]}
+    if "messages" in properties:
+        message = properties["messages"]["items"]["properties"]
+        message |= {name: {"enum": [None, []]} for name in fields.OFF_IN_MESSAGE}
+    return body | {"allOf": _rules(schema["properties"])}
+
+
+def _described(schema: Schema, vocab_size: int) -> dict[str, Any]:
+    """As it is checked: null stands for a field that is not given, and what is not listed is refused."""
+    described = dict(schema)
+    if schema is fields.TOKEN_IDS:
+        return described | {"items": schema["items"] | {"maximum": vocab_size - 1}}
+    if "anyOf" in schema:
+        described["anyOf"] = [_described(option, vocab_size) for option in schema["anyOf"]]
+    if "items" in schema:
+        described["items"] = _described(schema["items"], vocab_size)
+    if "properties" in schema:
+        given = {name: _described(value, vocab_size) for name, value in schema["properties"].items()}
+        required = schema.get("required", ())
+        described["properties"] = {
+            name: value if name in required else {"anyOf": [value, {"type": "null"}]} for name, value in given.items()
+        }
+        described["additionalProperties"] = False
+    return described
+
+
+def _rules(known: Schema) -> list[dict[str, Any]]:
+    rules = [
+        {"anyOf": [_absent(name), {"properties": {other: {"const": True}}, "required": [other]}]}
+        for name, other in fields.NEEDS.items()
+        if name in known
+    ]
+    if "max_completion_tokens" in known:
+        rules.append({"anyOf": [_absent("max_tokens"), _absent("max_completion_tokens")]})
+    without_trace = {"properties": {"foredraft": {"properties": {"trace": {"enum": [False, None]}}}}}
+    rules.append({"anyOf": [without_trace, {"properties": {"stream": {"const": True}}, "required": ["stream"]}]})
+    return rules
+
+
+def _absent(name: str) -> dict[str, Any]:
+    return {"properties": {name: {"type": "null"}}}

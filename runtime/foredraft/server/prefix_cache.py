@@ -2,7 +2,8 @@
 
 A sequence whose text is the beginning of the prompt is taken over. Where it would lose much of its own text (another
 conversation with the same system prompt, say), the common rows are copied to another sequence instead, and both
-texts stay. Used by one thread; knows nothing of requests.
+texts stay. Rows that are written for the first time cost many times what a copy costs, since the system has to find
+memory for them: so that is done ahead, in small steps. Used by one thread; knows nothing of requests.
 """
 
 from __future__ import annotations
@@ -18,6 +19,12 @@ from foredraft.session import Session
 
 MAX_KEPT = 32
 """Finished texts that are remembered, whatever their size."""
+ENOUGH = 8
+"""With this many, the oldest text gives way where a prompt would otherwise wait for memory from the system."""
+AHEAD_BYTES = 32 << 20
+"""The most memory that is taken before a prompt needs it."""
+_STEP_BYTES = 1 << 20
+"""How much of it at a time: about a millisecond."""
 _SMALL_LOSS = 32
 """A text that loses no more tokens than this is taken over rather than copied."""
 _WORTH_COPYING = 16
@@ -28,7 +35,7 @@ _LOGITS_ROWS = 32
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A sequence and how many of its rows have ever been written: that many take up memory."""
+    """A sequence and how many of its rows take up memory: those that were ever written, or all of them."""
 
     session: Session
     tap: LogitsTap
@@ -56,6 +63,8 @@ class PrefixCache:
         self._row_bytes = 8 * model.layers * model.kv_heads * model.head_dim
         self._row_bytes += 4 * model.hidden_size * (len(manifest.segments) - 1)
         self._fixed_bytes = 4 * _LOGITS_ROWS * model.vocab_size
+        self._step = max(1, _STEP_BYTES // self._row_bytes)
+        self._ahead: Slot | None = None  # holds no text, only memory
         self._idle: list[Slot] = []  # the least recently used first
         self._busy: list[Slot] = []
 
@@ -67,7 +76,7 @@ class PrefixCache:
     @property
     def kept_bytes(self) -> int:
         """An estimate of the memory of idle sequences."""
-        return sum(self._bytes(slot) for slot in self._idle)
+        return sum(self._bytes(slot) for slot in self._unused())
 
     def take(self, tokens: Sequence[int]) -> tuple[Slot, int]:
         """A sequence that holds a beginning of the prompt and nothing else, and how many tokens that is."""
@@ -91,6 +100,20 @@ class PrefixCache:
         """Something went wrong on this sequence: nothing of it is used again."""
         self._busy.remove(slot)
 
+    def prepare(self) -> bool:
+        """Take a little more memory for a text to come; False if there is enough, or no room for more."""
+        rows, done = self._rows_ahead(), self._ahead.touched if self._ahead else 0
+        if done >= rows:
+            return False
+        if self._ahead is None:
+            if not self._has_room(rows, [*self._idle, *self._busy]):
+                return False
+            self._ahead = self._open()
+        end = min(done + self._step, rows)
+        self._ahead.session.chain.touch(done, end)
+        self._ahead.touched = end
+        return True
+
     def _choose(self, tokens: Sequence[int]) -> tuple[Slot, int]:
         if not self._limit:
             return self._open(), 0
@@ -108,19 +131,34 @@ class PrefixCache:
         return target, own
 
     def _spare(self, rows: int) -> Slot:
-        """A new sequence, or the least recently used one (whose memory is already there) if the cache would get too
-        large.
+        """The sequence whose memory was taken ahead; where it is not ready, the least recently used one, or a new one
+        while there are few texts and there is room.
         """
-        after = self.kept_bytes + self._fixed_bytes + rows * self._row_bytes
-        if self._idle and (after > self._limit or len(self._idle) >= MAX_KEPT):
+        ahead = self._ahead
+        ready = ahead is not None and ahead.touched >= min(rows, self._rows_ahead())
+        enough = len(self._idle) >= ENOUGH or not self._has_room(rows, self._unused())
+        if self._idle and enough and not ready:
             return self._idle[0]
-        return self._open()
+        self._ahead = None
+        return ahead or self._open()
+
+    def _rows_ahead(self) -> int:
+        """As many as the longest text has that is remembered: the next one may be as long."""
+        return min(AHEAD_BYTES // self._row_bytes, max((slot.settled for slot in self._idle), default=0))
+
+    def _has_room(self, rows: int, beside: Sequence[Slot]) -> bool:
+        """Whether the cache may hold another text of so many rows beside these."""
+        taken = sum(self._bytes(slot) for slot in beside) + self._fixed_bytes + rows * self._row_bytes
+        return taken <= self._limit and len(beside) < MAX_KEPT
+
+    def _unused(self) -> list[Slot]:
+        return [*self._idle, self._ahead] if self._ahead else self._idle
 
     def _open(self) -> Slot:
         session = self._open_session()
         tap = LogitsTap(session.drafter)
         session.drafter = tap
-        return Slot(session, tap)
+        return Slot(session, tap, 0 if session.engine.lazy else session.chain.arena.slots)
 
     def _bytes(self, slot: Slot) -> int:
         return self._fixed_bytes + slot.touched * self._row_bytes

@@ -18,7 +18,15 @@ from starlette.applications import Starlette
 from foredraft.errors import RequestError
 from foredraft.server.settings import Settings
 
-_SESSION = {"drafter": str, "policy": str, "threads": int, "lowering": str, "context": int}
+_SESSION = {
+    "drafter": str,
+    "policy": str,
+    "threads": int,
+    "lowering": str,
+    "context": int,
+    "device": str,
+    "provider": str,
+}
 _SERVER = {
     "model_name": str,
     "api_key": str,

@@ -46,7 +46,7 @@ def _steps(job: Job, slot: Slot, cached: int, alone: Callable[[], bool]) -> Gene
             if chunk.result:
                 chunk.result.stats.cached_tokens = cached
                 chunk.result.stats.seconds_prefill += seconds
-            yield Piece(chunk.text, chunk.tokens, chunk.round, slot.tap.drain(len(chunk.tokens)), chunk.result)
+            yield Piece(chunk.text, chunk.tokens, chunk.result, chunk.round, slot.tap.drain(len(chunk.tokens)))
 
 
 def _prompt(chain: Chain, tokens: list[int], alone: Callable[[], bool]) -> Generator[None, None, None]:

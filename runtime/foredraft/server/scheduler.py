@@ -92,8 +92,9 @@ class Scheduler:
 
     def _run(self) -> None:
         while True:
+            preparing = self._prepare()
             with self._changed:
-                while not (self._active or self._waiting or self._closing):
+                while not (preparing or self._active or self._waiting or self._closing):
                     self._changed.wait()
                 if self._closing:
                     break
@@ -107,6 +108,14 @@ class Scheduler:
         shutting_down = Failure(ApiError(503, "the server is shutting down", code="shutting_down"))
         for job in [running.job for running in self._active] + list(self._waiting):
             self._emit(job, shutting_down)
+
+    def _prepare(self) -> bool:
+        """Between rounds, and while there are none, memory is found for answers to come."""
+        try:
+            return self._cache.prepare()
+        except Exception as error:  # an answer that really needs it will fail, and say so
+            _log.warning("no memory could be taken ahead: %s", error)
+            return False
 
     def _next_jobs(self) -> list[Job]:
         ready: list[Job] = []

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
+from foredraft.bench.trace import Tracer
 from foredraft.bundle import Bundle
 from foredraft.server.calls import Call, Prompt
 from foredraft.server.errors import ApiError
@@ -14,9 +15,8 @@ from foredraft.server.metrics import Metrics
 from foredraft.server.prefix_cache import PrefixCache
 from foredraft.server.scheduler import Scheduler
 from foredraft.server.settings import Settings
-from foredraft.server.token_texts import TokenTexts
-from foredraft.server.trace import Trace
 from foredraft.session import Session
+from foredraft.text.token_texts import TokenTexts
 
 
 class Service:
@@ -73,9 +73,9 @@ class Service:
             for i in range(call.n)
         ]
 
-    def trace(self) -> Trace:
-        """A description of the rounds of one answer."""
-        return Trace(self.bundle.tokenizer, self._texts, self._front.level_names)
+    def tracer(self) -> Tracer:
+        """Describes the rounds of one answer."""
+        return Tracer(self.bundle.tokenizer, self._front.level_names)
 
     def close(self) -> None:
         """End the scheduler; answers that are still being written end with an error."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,28 @@ def test_options_of_the_recipes_exist() -> None:
         serve.make_context("serve", list(arguments))
     drain = int(re.search(r"--drain (\d+)", unit)[1])  # type: ignore[index]
     assert int(re.search(r"TimeoutStopSec=(\d+)", unit)[1]) > drain  # type: ignore[index]
+
+
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if not analyze:
+        pytest.fail("needs systemd-analyze: apt-get install -y systemd")
+    unit = tmp_path / "foredraft.service"
+    text = (ROOT / "deploy" / "foredraft.service").read_text()
+    unit.write_text(text.replace("/opt/foredraft/bin/foredraft", sys.executable))  # what it starts must be there
+    done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+def test_the_image_is_built_from_what_is_let_in() -> None:
+    image = (ROOT / "deploy" / "Dockerfile").read_text()
+    let_in = {
+        line[1:]
+        for line in (ROOT / "deploy" / "Dockerfile.dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    copied = {name for names in re.findall(r"^COPY (?!--from)(.*) \S+$", image, re.M) for name in names.split()}
+    assert copied == let_in and all((ROOT / name).exists() for name in copied)
 
 
 def test_every_option_and_field_in_the_guide_exists() -> None:

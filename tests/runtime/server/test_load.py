@@ -54,7 +54,11 @@ def test_answers_under_load_are_those_given_alone(smollm2_server: Server) -> Non
 
 
 def test_memory_is_flat(start_server: Serve, tiny: Path) -> None:
-    """500 requests of all kinds, once a small prefix cache is full: the slope of memory is next to nothing."""
+    """Memory settles: 500 requests of all kinds add next to nothing, once the sequences have seen all there is to see.
+
+    How soon that is depends on how busy the machine is, which decides how far answers get whose client is gone. The
+    median, because another of a few threads may start at any time, which takes megabytes, once.
+    """
     server = start_server(tiny, "--cache-mb", "2")
     process = psutil.Process(server.process.pid)
 
@@ -65,20 +69,26 @@ def test_memory_is_flat(start_server: Serve, tiny: Path) -> None:
         elif i % 5 == 1:
             server.chat(f"{name} wrong", temperature=-1)
         elif i % 5 == 2:
-            connection, response = server.open_stream(prompt=f"{name} gone")
+            # How far such an answer comes depends on the machine; a kept text takes memory by its length.
+            connection, response = server.open_stream(prompt=f"{name} gone", max_tokens=60)
             response.readline()
             response.close()
             connection.close()
         else:
             server.chat(f"{name} hello ", seed=i, temperature=1, max_tokens=8, logprobs=True, top_logprobs=2)
 
-    seen: list[float] = []
-    for i in range(750):
+    for i in range(250):
         one(i)
-        if i >= 250 and i % 10 == 0:
-            seen.append(float(process.memory_full_info().uss))
-    slope = np.polyfit(np.arange(len(seen)) * 10, seen, 1)[0]
-    assert slope < 3 * 1024, f"{slope / 1024:.1f} KiB per request"
+    for start in range(250, 6 * 500, 500):
+        seen: list[float] = []
+        for i in range(start, start + 500):
+            one(i)
+            if i % 10 == 0:
+                seen.append(float(process.memory_full_info().uss))
+        added = float(np.median(np.diff(seen))) / 10
+        if added < 2 * 1024:
+            break
+    assert added < 2 * 1024, f"{added / 1024:.1f} KiB per request"
     assert process.num_threads() < 30
     assert server.complete(max_tokens=2).status == 200
     server.stop()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from foredraft import Bundle, Session
-from foredraft.server.prefix_cache import PrefixCache, Slot
+from foredraft.server import prefix_cache
+from foredraft.server.prefix_cache import ENOUGH, PrefixCache, Slot
 from tests.runtime.server.conftest import Serve
 from tests.runtime.server.process import Server
 
@@ -98,3 +100,76 @@ def test_the_cache_has_a_limit(tiny: Path) -> None:
     slot, _ = off.take([1, 2, 3])
     off.give_back(slot)
     assert off.kept_tokens == 0 and off.take([1, 2, 3, 4])[1] == 0
+
+
+def remember(cache: PrefixCache, tokens: list[int]) -> Slot:
+    slot, _ = cache.take(tokens)
+    write(slot, tokens)
+    cache.give_back(slot)
+    return slot
+
+
+def poison(slot: Slot) -> None:
+    """No row of the sequence may be believed any more: one that were seen would drown all others."""
+    cache = slot.session.chain._sequence._cache  # type: ignore[attr-defined]
+    cache.keys[:] = np.nan
+    cache.values[:] = 1e30
+
+
+def test_rows_of_a_text_before_are_never_seen(tiny: Path) -> None:
+    """A sequence full of wrong rows is used again, with nothing in common and with copied rows: no token changes."""
+    cache = open_cache(tiny)
+    shared = list(range(10, 110))
+    texts = [*([i] * 150 for i in range(ENOUGH - 1)), [*shared, *[5] * 60]]
+    kept = [remember(cache, text) for text in texts]
+    unrelated, related = list(range(200, 140, -1)), [*shared, *[77] * 50]
+    for oldest, text, common in ((kept[0], unrelated, 0), (kept[1], related, len(shared))):
+        poison(oldest)
+        slot, cached_rows = cache.take(text)
+        assert slot is oldest and cached_rows == common == slot.settled
+        assert write(slot, text, 40) == write(open_cache(tiny).take(text)[0], text, 40)
+        cache.give_back(slot)
+
+
+def test_memory_is_taken_ahead_for_a_text_as_long_as_those_before(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefix_cache, "_STEP_BYTES", 2**14)
+    cache = open_cache(tiny)
+    assert not cache.prepare()  # nothing is known yet
+    before = remember(cache, [7] * 100)
+    bytes_before, steps = cache.kept_bytes, 0
+    while cache.prepare():
+        steps += 1
+    assert steps > 3 and bytes_before < cache.kept_bytes <= 2 * bytes_before
+    assert cache.kept_tokens == before.settled
+    tokens = list(range(10, 90))
+    slot, common = cache.take(tokens)
+    assert slot is not before and slot.touched == before.settled and common == 0
+    assert cache.kept_bytes == bytes_before
+    assert write(slot, tokens) == write(open_cache(tiny, limit=0).take(tokens)[0], tokens)
+    assert cache.prepare()  # for the next one
+
+
+def test_memory_that_is_taken_ahead_has_a_limit(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit, ahead, some in ((2**30, 2**16, True), (2**18, 2**16, False), (0, 2**16, False)):
+        monkeypatch.setattr(prefix_cache, "AHEAD_BYTES", ahead)
+        cache = open_cache(tiny, limit)
+        remember(cache, [7] * 150)
+        kept = cache.kept_bytes
+        assert cache.prepare() is some
+        while cache.prepare():
+            pass
+        assert kept <= cache.kept_bytes <= min(limit, kept + ahead + 2**17)
+
+
+def test_an_old_text_gives_way_where_no_memory_was_taken_ahead(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefix_cache, "_STEP_BYTES", 2**16)
+    cache = open_cache(tiny)
+    kept = [remember(cache, [i] * 150) for i in range(ENOUGH)]
+    assert len(set(map(id, kept))) == ENOUGH
+    cache.prepare()
+    oldest, _ = cache.take([100] * 140)
+    assert oldest is kept[0]  # one step is not enough memory for this prompt
+    cache.give_back(oldest)
+    while cache.prepare():
+        pass
+    assert cache.take([101] * 140)[0] not in kept

@@ -23,11 +23,13 @@ def assert_works(server: Server) -> None:
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("temperature", {"temperature": -1}, "from 0 to 100"),
+    ("temperature", {"temperature": -1}, "from 0.01 to 100"),
     ("temperature", {"temperature": "hot"}, "a number"),
     ("temperature", {"temperature": True}, "a number"),
-    ("temperature", {"temperature": 1e300}, "from 0 to 100"),
-    ("top_p", {"top_p": 1.5}, "from 0 to 1"),
+    ("temperature", {"temperature": 1e300}, "from 0.01 to 100"),
+    ("temperature", {"temperature": 0.001}, "0 (greedy) or a number"),
+    ("top_p", {"top_p": 1.5}, "from 1e-06 to 1"),
+    ("top_p", {"top_p": 0}, "from 1e-06 to 1"),
     ("top_k", {"top_k": -1}, "an integer"),
     ("top_k", {"top_k": 1.5}, "an integer"),
     ("min_p", {"min_p": [0.1]}, "a number"),
@@ -145,7 +147,7 @@ def test_values_that_ask_for_nothing_are_accepted(server: Server) -> None:
         (b'{"temperature": NaN}', "NaN is not a number"),
         (b'{"temperature": -Infinity}', "not a number"),
         (b'{"max_tokens": ' + b"9" * 5000 + b"}", "JSON that can be read"),
-        (b'{"model": "tiny", "prompt": "x", "temperature": 1e999}', "from 0 to 100"),
+        (b'{"model": "tiny", "prompt": "x", "temperature": 1e999}', "from 0.01 to 100"),
         (b'{"a": ' * 100_000, "nested too deeply"),
         (b"\xff\xfe{}", "not UTF-8"),
         (b'{"model": "tiny", "prompt": "\\ud800"}', "surrogate"),

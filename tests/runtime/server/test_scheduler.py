@@ -15,6 +15,7 @@ from foredraft.server.errors import ApiError
 from foredraft.server.jobs import Event, Failure, Job, Piece
 from foredraft.server.prefix_cache import PrefixCache
 from foredraft.server.scheduler import Scheduler
+from tests.runtime.server.process import until
 
 
 class Notes:
@@ -36,8 +37,8 @@ class Bench:
         opened = Bundle.open(bundle)
         engine = Session(opened, "none").engine
         self.notes = Notes()
-        cache = PrefixCache(lambda: Session(opened, "none", engine=engine), opened.manifest, 2**28)
-        self.scheduler = Scheduler(cache, self.notes, sequences, 4)
+        self.cache = PrefixCache(lambda: Session(opened, "none", engine=engine), opened.manifest, 2**28)
+        self.scheduler = Scheduler(self.cache, self.notes, sequences, 4)
         self.events: queue.Queue[tuple[Job, Event]] = queue.Queue()
 
     def job(self, tokens: list[int], max_tokens: int = 50, on_event: Any = None, seconds: float = 60.0) -> Job:
@@ -115,6 +116,27 @@ def test_an_engine_that_breaks_ends_one_answer_and_its_sequence(bench: Bench, mo
     assert isinstance(failure, Failure) and failure.error.status == 500 and "broken" not in failure.error.message
     assert isinstance(bench.last_event(right), Piece)
     assert bench.scheduler.alive
+
+
+def test_memory_is_taken_ahead_while_there_is_nothing_to_do(bench: Bench) -> None:
+    first, second = bench.job([1, 2, 3] * 30), bench.job([4, 5, 6] * 30)
+    bench.scheduler.submit([first])
+    bench.last_event(first)
+    assert until(lambda: bench.cache._ahead is not None and bench.cache._ahead.touched == bench.cache.kept_tokens > 90)
+    bench.scheduler.submit([second])
+    assert isinstance(bench.last_event(second), Piece)
+
+
+def test_answers_are_written_where_no_memory_can_be_taken_ahead(slow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: PrefixCache) -> bool:
+        raise MemoryError
+
+    monkeypatch.setattr(PrefixCache, "prepare", full)
+    bench = Bench(slow, sequences=1)
+    job = bench.job([1, 2, 3])
+    bench.scheduler.submit([job])
+    assert isinstance(bench.last_event(job), Piece)
+    bench.scheduler.close()
 
 
 def test_the_queue_has_a_limit_and_a_deadline(bench: Bench) -> None:

@@ -95,7 +95,8 @@ def test_the_trace_tells_who_drafted_what(server: Server) -> None:
     ).events
     traces = [event["foredraft"] for event in events if "foredraft" in event]
     tokens = [token for trace in traces for token in trace["tokens"]]
-    assert "".join(token["text"] for token in tokens) + traces[-1]["rest"] == plain["choices"][0]["message"]["content"]
+    shown = "".join(piece["text"] for trace in traces for piece in trace["pieces"])
+    assert shown == "".join(trace["text"] for trace in traces) == plain["choices"][0]["message"]["content"]
     assert len(tokens) == plain["usage"]["completion_tokens"]
     drafted = [token for token in tokens if token["level"] is not None]
     assert len(drafted) == sum(trace["accepted"] for trace in traces) > 0

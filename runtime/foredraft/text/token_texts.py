@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 
-from foredraft.text import Tokenizer
+from foredraft.text.tokenizer import Tokenizer
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
