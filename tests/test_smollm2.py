@@ -10,9 +10,17 @@ from pathlib import Path
 import pytest
 
 from foredraft import Bundle, SamplingParams, Session
+from foredraft.bench.hardware import hardware
 from foredraft.bench.questions import read_questions
+from foredraft.bench.simulate import Elsewhere
 from foredraft.drafters import names
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
+from foredraft_exporter.build import export
+from foredraft_exporter.exits.adapters import write_adapters
+from foredraft_exporter.exits.additions import ExitOptions
+from foredraft_exporter.exits.fit import fit
+from foredraft_exporter.exits.source import open_source
+from foredraft_exporter.exits.texts import read_pieces
 
 QUESTIONS = Path(__file__).parent / "data" / "spec_bench_dev.jsonl"
 SAMPLINGS = [
@@ -67,6 +75,50 @@ def test_the_answer_makes_sense(smollm2: Path, engine: OnnxRuntimeEngine) -> Non
     answer = session.generate(messages=[question], max_tokens=60)
     assert answer.text.startswith("The largest planet of the solar system is")
     assert answer.finish_reason == "eos"
+
+
+GPU = hardware("gpu-7b")
+"""Where ``auto`` plans for a machine on which nodes are free it tries the exits."""
+FITTED_POLICIES = (
+    "self-spec:draft_tokens=2,alternatives=2",
+    "hispec",
+    "hispec:budget=8,draft_tokens=1,alternatives=0",
+    "echo:keep=0.05",
+    "tree",
+)
+
+
+@pytest.fixture(scope="module")
+def with_exits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SmolLM2 with exits 8 and 15, read out through adapters that were fitted on some of the questions."""
+    folder = tmp_path_factory.mktemp("smollm2-exits")
+    text, adapters = folder / "questions.txt", folder / "exits.safetensors"
+    text.write_text("\n\n".join(question.prompt for question in read_questions(QUESTIONS)[::8]), encoding="utf-8")
+    export("smollm2-135m", folder / "plain.foredraft", exits=(8, 15))
+    source = open_source(folder / "plain.foredraft", ())
+    fitted, _ = fit(source, read_pieces([text]), tokens=1000, with_correction=False)
+    write_adapters(adapters, fitted, source.model)
+    export("smollm2-135m", folder / "fitted.foredraft", exits=(8, 15), exit_options=ExitOptions(adapters=adapters))
+    return folder / "fitted.foredraft"
+
+
+def test_every_policy_over_fitted_exits_writes_plain_decodings_answers(with_exits: Path) -> None:
+    bundle = Bundle.open(with_exits)
+    engine = OnnxRuntimeEngine(bundle)
+    plain = Session(bundle, "none", engine=engine, policy="fixed:0")
+    sessions = {policy: Session(bundle, "blend", engine=engine, policy=policy) for policy in FITTED_POLICIES}
+    auto = sessions["auto"] = Session(bundle, "blend", engine=engine, policy="fixed:0")
+    auto.scheduler, auto.chain.log = Elsewhere(auto.chain, GPU.times([8, 7, 15]), GPU.host), []
+    questions = sorted(read_questions(QUESTIONS), key=lambda question: len(question.prompt))
+    accepted = 0
+    for question, sampling in zip(questions, SAMPLINGS, strict=False):
+        request = {"messages": [{"role": "user", "content": question.prompt}], "max_tokens": 12, "sampling": sampling}
+        expected = plain.generate(**request).tokens
+        for policy, session in sessions.items():
+            answer = session.generate(**request)
+            assert answer.tokens == expected, (policy, question.id, sampling)
+            accepted += sum(taken for level, (_, taken) in answer.stats.levels.items() if level.startswith("exit-"))
+    assert accepted > 0
 
 
 OPENING = """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from foredraft.arena import Arena
-from foredraft.engines.base import Int32
+from foredraft.engines.base import WINDOW, Int32
 from foredraft.tree import TIP, Tree
 
 
@@ -31,14 +31,24 @@ class Draft:
         """Nodes from the root to the tip, the root not counted."""
         return len(self.context) - self._length
 
-    def add(self, drafted: Tree) -> list[int]:
-        """Hang a drafted tree under the tip; returns the new nodes."""
+    @property
+    def room(self) -> int:
+        """Nodes that the window still holds."""
+        return WINDOW - 1 - len(self.tree)  # beside the root
+
+    def add(self, drafted: Tree, under: int | None = None) -> list[int]:
+        """Hang a drafted tree under the tip, or another node; returns the new nodes.
+
+        Its probabilities are given that the text gets to that node.
+        """
         first, tree = len(self.tree), self.tree
+        top = self.tip if under is None else under
+        reached = 1.0 if top == TIP else tree.probabilities[top]
         for token, parent, probability, level in zip(
             drafted.tokens, drafted.parents, drafted.probabilities, drafted.levels, strict=True
         ):
-            above = self.tip if parent == TIP else first + parent
-            self._children[above, token] = tree.add(token, above, probability, level)
+            above = top if parent == TIP else first + parent
+            self._children[above, token] = tree.add(token, above, reached * probability, level)
         self._arena.extend(drafted.tokens, [self._root + 1 + parent for parent in tree.parents[first:]])
         return list(range(first, len(tree)))
 

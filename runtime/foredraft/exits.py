@@ -6,7 +6,8 @@ from its hidden state when it is verified. What an exit says decides how far a n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -17,8 +18,17 @@ from foredraft.rounds import Opinion
 from foredraft.scheduling.policy import Policy
 from foredraft.tree import TIP, Tree
 
-Pick = Callable[[Float32, int, Sequence[int]], int]
-"""``pick(logits [vocab], position, path)`` -> the token at ``position`` after the tokens ``path``."""
+
+class Pick(Protocol):
+    """Chooses the token at ``position`` after the tokens ``path``, from ``logits`` [vocab]."""
+
+    def __call__(self, logits: Float32, position: int, path: Sequence[int], /) -> int:
+        """The token."""
+        ...
+
+    def ranked(self, logits: Float32, position: int, path: Sequence[int], count: int, /) -> list[int]:
+        """The same, then up to ``count - 1`` runner-ups, best first."""
+        ...
 
 
 def write_drafts(
@@ -29,15 +39,14 @@ def write_drafts(
     The last one has not been through any layer yet; the others have been up to the exit.
     """
     opinions: list[Opinion] = []
-    probability = 1.0
     for _ in range(min(policy.draft_tokens, room)):
         chain.advance(draft.slots([draft.tip]), policy.draft_exit + 1)
-        opinion = _opinion(chain.exit_logits(np.zeros(1, np.int32))[0], draft, policy.draft_exit, pick)
+        logits = chain.exit_logits(np.zeros(1, np.int32))[0]
+        opinion = _opinion(logits, draft, pick, policy.draft_exit, policy.alternatives)
         opinions.append(opinion)
         if opinion.token in eos:
             break
-        probability *= opinion.confidence
-        draft.step(draft.add(Tree([opinion.token], [TIP], [probability], [level]))[0])
+        draft.step(draft.add(Tree([opinion.token], [TIP], [opinion.confidence], [level]))[0])
     return opinions
 
 
@@ -56,7 +65,7 @@ def judge(
     draft.back(base)
     opinions: list[Opinion] = []
     while True:
-        opinion = _opinion(logits[row[draft.tip]], draft, policy.judge_exit, pick)
+        opinion = _opinion(logits[row[draft.tip]], draft, pick, policy.judge_exit, policy.alternatives)
         opinions.append(opinion)
         following = draft.child(draft.tip, opinion.token)
         if following is None or opinion.token in eos:
@@ -66,15 +75,36 @@ def judge(
     return opinions, _survivors(draft.tree, logits, judged, path, policy.keep)
 
 
-def look(chain: Chain, draft: Draft, pick: Pick, exit_: int, nodes: Sequence[int]) -> Opinion:
+def look(chain: Chain, draft: Draft, pick: Pick, policy: Policy, nodes: Sequence[int]) -> Opinion:
     """Run ``nodes``, the root first, up to an exit, and ask what it says after the root. The tip must be the root."""
-    chain.advance(draft.slots(nodes), exit_ + 1)
-    return _opinion(chain.exit_logits(np.zeros(1, np.int32))[0], draft, exit_, pick)
+    chain.advance(draft.slots(nodes), policy.look_exit + 1)
+    logits = chain.exit_logits(np.zeros(1, np.int32))[0]
+    return _opinion(logits, draft, pick, policy.look_exit, policy.alternatives)
 
 
-def _opinion(logits: Float32, draft: Draft, exit_: int, pick: Pick) -> Opinion:
-    token = pick(logits, len(draft.context), draft.context)
-    return Opinion(draft.tip, exit_, token, _probability(logits, token))
+def widen(draft: Draft, path: Sequence[Opinion], widths: Sequence[int], level: int, depth: int) -> list[int]:
+    """Hang an exit's first choices under the nodes of its path, down to ``depth``, while the window has room.
+
+    ``path`` are its opinions from the tip of that time down, and ``widths`` how many choices of each are wanted.
+    Returns the path's children that hold one of them, those that were there already included.
+    """
+    nodes: list[int] = []
+    for opinion, width in zip(path[:depth], widths, strict=False):
+        for token, probability in ((opinion.token, opinion.confidence), *opinion.others)[:width]:
+            node = draft.child(opinion.node, token)
+            if node is None and draft.room:
+                (node,) = draft.add(Tree([token], [TIP], [probability], [level]), opinion.node)
+            if node is not None:
+                nodes.append(node)
+    return nodes
+
+
+def _opinion(logits: Float32, draft: Draft, pick: Pick, exit_: int, others: int) -> Opinion:
+    """After the tip, with so many runner-ups."""
+    token, *rest = pick.ranked(logits, len(draft.context), draft.context, 1 + others)
+    confidence = _probability(logits, token)
+    known = tuple((other, confidence * float(np.exp(logits[other] - logits[token]))) for other in rest)
+    return Opinion(draft.tip, exit_, token, confidence, known)
 
 
 def _probability(logits: Float32, token: int) -> float:

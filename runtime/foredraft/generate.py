@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from foredraft.chain import Chain
 from foredraft.draft import Draft
 from foredraft.drafters.base import Drafter
-from foredraft.engines.base import WINDOW, Float32
-from foredraft.exits import Pick, judge, look, write_drafts
-from foredraft.rounds import Round
+from foredraft.engines.base import Float32
+from foredraft.exits import Pick, judge, look, widen, write_drafts
+from foredraft.rounds import Opinion, Round
 from foredraft.scheduling.policy import NO_EXIT, Scheduler
 from foredraft.tree import TIP, Tree
 
@@ -68,19 +68,22 @@ class Writer:
             if round_.policy.judge_exit == NO_EXIT:
                 alive += nodes
                 if round_.policy.look_exit != NO_EXIT and draft.tip == TIP:
-                    round_.opinions.append(look(self.chain, draft, self.pick, round_.policy.look_exit, alive))
+                    round_.opinions.append(look(self.chain, draft, self.pick, round_.policy, alive))
                 break
             opinions, branches = judge(self.chain, draft, self.pick, round_.policy, base, nodes, self.eos)
             round_.opinions += opinions
             round_.judgements += 1
             alive += sorted({opinion.node for opinion in opinions[1:]}.union(branches))
             own = opinions[-1]
-            full = draft.depth >= depth or len(draft.tree) >= WINDOW - 1
+            full = draft.depth >= depth or not draft.room
             if own.token in self.eos or full or not self.scheduler.go_on(round_, draft.depth):
                 break
             (tip,) = draft.add(Tree([own.token], [TIP], [own.confidence], [self._level(own.exit)]))
             draft.step(tip)
             alive.append(tip)
+        if round_.policy.judge_exit != NO_EXIT:
+            judged = [opinion for opinion in round_.opinions if opinion.exit == round_.policy.judge_exit]
+            alive = sorted({*alive, *self._widen(draft, judged, depth, judged=True)})
         logits = self.chain.verify(draft.slots(alive))
         path = self._accept(draft, dict(zip(alive, logits, strict=True)), round_, text)
         self.chain.commit(draft.slots(path).tolist())
@@ -90,8 +93,7 @@ class Writer:
     def _grow(self, draft: Draft, round_: Round, room: int) -> list[int]:
         """Hang the drafter's tree under the tip, or where it has none, what the draft exit writes -> the nodes."""
         started, first, policy = time.perf_counter(), len(draft.tree), round_.policy
-        left = WINDOW - 1 - first  # beside the root
-        budget, room = min(policy.budget, left), min(room, left)
+        budget = min(policy.budget, draft.room)
         if budget > 0 and room > 0:
             tree = self.drafter.propose(draft.context, budget, policy.minimum)
             tree = tree if self.trees else tree.likeliest_path()
@@ -99,8 +101,15 @@ class Writer:
         round_.seconds_draft += time.perf_counter() - started
         if len(draft.tree) == first and policy.draft_exit != NO_EXIT:
             level = self._level(policy.draft_exit)
-            round_.opinions += write_drafts(self.chain, draft, self.pick, policy, room, level, self.eos)
+            written = write_drafts(self.chain, draft, self.pick, policy, min(room, draft.room), level, self.eos)
+            if written:
+                self._widen(draft, written, room, judged=False)
+            round_.opinions += written
         return list(range(first, len(draft.tree)))
+
+    def _widen(self, draft: Draft, path: Sequence[Opinion], depth: int, judged: bool) -> list[int]:
+        """Add what an exit held likely beside its path, at most ``depth`` deep from its first node -> those nodes."""
+        return widen(draft, path, self.scheduler.widths(path, judged), self._level(path[0].exit), depth)
 
     def _accept(self, draft: Draft, logits: dict[int, Float32], round_: Round, text: Sequence[int]) -> list[int]:
         """Follow the model's own tokens down the verified nodes -> the path whose logits chose them, root first."""

@@ -8,6 +8,7 @@ order and on any machine.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -54,6 +55,12 @@ def exponentials(start: int, ids: Ids) -> npt.NDArray[np.float64]:
     _outputs(start, (ids.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA), words, np.empty_like(words))
     complement = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
     return -np.log1p(-complement)
+
+
+def exponential(start: int, token: int) -> float:
+    """``exponentials`` of one token, but for the rounding of the logarithm; without arrays, which take longer."""
+    complement = ((_mix(start + (token + 1) * _GAMMA) >> 12) + 0.5) * 2.0**-52
+    return -math.log1p(-complement)
 
 
 def _outputs(start: int, steps: Words, out: Words, scratch: Words) -> None:

@@ -10,12 +10,16 @@ from foredraft.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """What an exit said after a node: its own next token, and how probable it holds that token to be."""
+    """What an exit said after a node: its own next token, and how probable it holds that token to be.
+
+    ``others`` are its next choices with their probabilities, best first, if it was asked for any.
+    """
 
     node: int
     exit: int
     token: int
     confidence: float
+    others: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(slots=True)
@@ -38,3 +42,8 @@ class Round:
     """Time in the drafter."""
     seconds_verify: float = 0.0
     """All other time: the engine, and picking tokens."""
+
+    @property
+    def runners_up(self) -> int:
+        """Next choices that exits were asked for."""
+        return sum(len(opinion.others) for opinion in self.opinions)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,13 +21,12 @@ from foredraft.errors import EngineError, RequestError
 
 Row = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
-Picker = Callable[[Row, int, Sequence[int]], int]
-"""``picker(logits [vocab], position, path)`` -> token id."""
-
 _STEEP = 80.0
 """exp of more than 88 overflows float32; a token that far behind the best one needs no better estimate."""
 _SLACK = 1.001
 """More than the relative error of the float32 estimates, so that they never rule out the winner."""
+_HUGE = float(np.finfo(np.float32).max)
+"""Above all estimates."""
 _NUCLEUS_CUTS = (math.exp(-4.0), math.exp(-9.0), math.exp(-16.0), 0.0)
 
 
@@ -82,21 +81,35 @@ def pick(logits: Row, position: int, path: Sequence[int], params: SamplingParams
     return make_picker(params)(logits, position, path)
 
 
-def make_picker(params: SamplingParams) -> Picker:
-    """``pick`` for fixed parameters."""
+@dataclass(frozen=True, slots=True)
+class Picker:
+    """``pick`` for fixed parameters; called as ``picker(logits [vocab], position, path)``."""
 
-    def picker(logits: Row, position: int, path: Sequence[int]) -> int:
+    params: SamplingParams
+
+    def __call__(self, logits: Row, position: int, path: Sequence[int]) -> int:
+        return self.ranked(logits, position, path, 1)[0]
+
+    def ranked(self, logits: Row, position: int, path: Sequence[int], count: int) -> list[int]:
+        """The token that is picked, then the one that would be if that one could not be, and so on: up to ``count``.
+
+        They come from what the filters leave, which may be fewer; a logit of -inf is never a runner-up.
+        """
+        params = self.params
         row = np.ascontiguousarray(logits, np.float32)
         best = _best(row, position)
         if params.penalised:
             row = _penalise(row, path, params)
             best = int(row.argmax())
         if params.temperature == 0:
-            return best
+            return [best] if count == 1 else _largest(row, count)
         ids = _filter(row, best, params)
-        return _race(row, best, ids, params.temperature, noise.stream(params.seed, position))
+        return _race(row, best, ids, count, params.temperature, noise.stream(params.seed, position))
 
-    return picker
+
+def make_picker(params: SamplingParams) -> Picker:
+    """``pick`` and its runner-ups for fixed parameters."""
+    return Picker(params)
 
 
 def _best(row: Row, position: int) -> int:
@@ -107,6 +120,14 @@ def _best(row: Row, position: int) -> int:
             "try another lowering, and check the bundle with: foredraft check"
         )
     return best
+
+
+def _largest(row: Row, count: int) -> list[int]:
+    """The ``count`` first finite ones in the order (logit descending, id ascending)."""
+    count = min(count, len(row))
+    places = _top_k(row, count)
+    order = np.argsort(-row[places], kind="stable")
+    return [int(token) for token in places[order] if row[token] > -np.inf]
 
 
 def _penalise(row: Row, path: Sequence[int], params: SamplingParams) -> Row:
@@ -181,12 +202,12 @@ def _top_p(row: Row, best: int, ids: Ids | None, params: SamplingParams) -> Ids:
     return places if ids is None else ids[places]
 
 
-def _race(row: Row, best: int, ids: Ids | None, temperature: float, stream: int) -> int:
-    """argmax of ``row / temperature + gumbel`` over ``ids`` (None: all), ties to the lowest id.
+def _race(row: Row, best: int, ids: Ids | None, count: int, temperature: float, stream: int) -> list[int]:
+    """The ``count`` first of ``row / temperature + gumbel`` over ``ids`` (None: all), ties to the lowest id.
 
-    With u uniform, E = -log(u) and gumbel = -log(E), this is the argmin of E * exp(-row / temperature). And E
-    >= 1 - u, which costs no logarithm: from these lower bounds in float32 and the exact values of two tokens
-    follows which few tokens can win at all. Only those are computed exactly.
+    With u uniform, E = -log(u) and gumbel = -log(E), these have the least E * exp(-row / temperature). And E
+    >= 1 - u, which costs no logarithm: from these lower bounds in float32 and the exact values of a few tokens
+    follows which few tokens can be among them at all. Only those are computed exactly.
     """
     logits = row if ids is None else row[ids]
     with np.errstate(over="ignore"):
@@ -194,21 +215,39 @@ def _race(row: Row, best: int, ids: Ids | None, temperature: float, stream: int)
     np.minimum(behind, np.float32(_STEEP), out=behind)
     bounds = noise.lower_bounds(stream, ids, len(logits))
     bounds *= np.exp(behind, out=behind)
-    leader = int(bounds.argmin())
+    count = min(count, len(logits))
+    leaders = _least(bounds, count)
     front = best if ids is None else int(np.searchsorted(ids, best))
-    limit = min(_exact(logits, row[best], place, ids, temperature, stream) for place in (leader, front))
-    places = np.flatnonzero(bounds <= limit * _SLACK)
+    exact = sorted(_exact(logits, row[best], place, ids, temperature, stream) for place in {front, *leaders})
+    places = np.flatnonzero(bounds <= min(exact[count - 1] * _SLACK, _HUGE))
     candidates = places if ids is None else ids[places]
+    if len(candidates) == 1:
+        return [int(candidates[0])]
     scores = (logits[places].astype(np.float64) - float(row[best])) / temperature
     scores -= np.log(noise.exponentials(stream, candidates))
-    return int(candidates[scores.argmax()])
+    if count == 1:
+        return [int(candidates[scores.argmax()])]
+    order = np.argsort(-scores, kind="stable")[:count]
+    return [int(token) for token in candidates[order[scores[order] > -np.inf]]]
+
+
+def _least(values: Row, count: int) -> list[int]:
+    """Places of the ``count`` least values: for a few of them this is faster than a partition."""
+    places: list[int] = []
+    kept = []
+    for _ in range(count):
+        places.append(int(values.argmin()))
+        kept.append(values[places[-1]])
+        values[places[-1]] = np.inf
+    values[places] = kept
+    return places
 
 
 def _exact(logits: Row, top: np.float32, place: int, ids: Ids | None, temperature: float, stream: int) -> float:
     """E * exp((top - logit) / temperature) of one token; infinite if that is too large to say."""
-    token = np.array([place if ids is None else ids[place]], np.int64)
     behind = (float(top) - float(logits[place])) / temperature
-    return float(noise.exponentials(stream, token)[0]) * math.exp(behind) if behind < 600 else math.inf
+    token = place if ids is None else int(ids[place])
+    return noise.exponential(stream, token) * math.exp(behind) if behind < 600 else math.inf
 
 
 def _check(name: str, got: object, low: float, high: float, hint: str = "") -> None:

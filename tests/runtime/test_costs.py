@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foredraft import Bundle, Session
+from foredraft.scheduling import measure as measuring
 from foredraft.scheduling.costs import SIZES, CostCurve, cached_curve
 
 
@@ -64,3 +67,30 @@ def test_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert asked
     monkeypatch.setenv("FOREDRAFT_CACHE", "/dev/null/nowhere")
     assert cached_curve("machine", measure).seconds(4) == pytest.approx(0.004)
+
+
+def test_a_process_measures_once_where_nothing_can_be_kept(
+    tiny_bundle: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOREDRAFT_CACHE", "/dev/null/nowhere")
+    monkeypatch.setattr(measuring, "_known", {})
+    asked: list[int] = []
+
+    def timed(rig: object, stage: int, nodes: int, run: object) -> float:
+        asked.append(nodes)
+        return 0.001 * nodes
+
+    monkeypatch.setattr(measuring._Rig, "_timed", timed)
+    bundle = Bundle.open(tiny_bundle(exits=(1,)))
+    engine = Session(bundle, "none", policy="fixed:0", threads=1).engine
+    first = measuring.measured_costs(bundle, engine)
+    assert set(asked) == set(SIZES)
+    asked.clear()
+    for _ in range(50):
+        first.whole.refresh(1, 0.002)  # what one session learns is its own
+    again = measuring.measured_costs(bundle, engine)
+    assert not asked
+    assert [curve.seconds(1) for curve in (again.whole, *again.until, *again.rest)] == pytest.approx([0.001] * 3)
+    more = Session(bundle, "none", policy="fixed:0", threads=2).engine
+    measuring.measured_costs(bundle, more)
+    assert set(asked) == set(SIZES)  # another number of threads is another machine

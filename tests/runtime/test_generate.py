@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,9 +17,16 @@ from foredraft.tree import TIP, Tree
 from tests.runtime.toy import ToyEngine
 
 
-def pick(logits: np.ndarray, position: int, path: Sequence[int]) -> int:
-    assert position == len(path)
-    return int(logits.argmax())
+class Largest:
+    """Greedy."""
+
+    def __call__(self, logits: np.ndarray, position: int, path: Sequence[int]) -> int:
+        assert position == len(path)
+        return int(logits.argmax())
+
+    def ranked(self, logits: np.ndarray, position: int, path: Sequence[int], count: int) -> list[int]:
+        assert position == len(path)
+        return np.argsort(-logits, kind="stable")[:count].tolist()
 
 
 class RandomDrafter:
@@ -74,7 +83,7 @@ PLAIN = Policy(budget=12)
 
 
 def writer(chain: Chain, drafter: RandomDrafter, policy: Policy = PLAIN, eos: Collection[int] = ()) -> Writer:
-    return Writer(chain, drafter, FixedPolicy(policy), pick, eos)
+    return Writer(chain, drafter, FixedPolicy(policy), Largest(), eos)
 
 
 def run(drafter, prompt, limit, segments=1, eos=(), policy=PLAIN):
@@ -97,6 +106,7 @@ def policies(draw: st.DrawFn, exits: int) -> Policy:
         tentative=draw(st.integers(1, 8)),
         confidence=draw(st.sampled_from([0.0, 0.02, 0.3])),
         keep=draw(st.sampled_from([0.01, 0.1, 0.5, 1.0])),
+        alternatives=draw(st.integers(0, 4)) if (draft, judge) != (-1, -1) else 0,
     )
 
 
@@ -124,6 +134,9 @@ def test_any_policy_over_any_exits_writes_the_models_own_text(
     assert chain.work.layer_runs == 2 * len(sequence.runs)
     verified = sum(r.verified for r in rounds)
     assert sum(segment == exits for segment, _ in sequence.runs) == verified  # what an exit threw out got no further
+    for round_ in rounds[1:]:
+        assert max(round_.tree.depths(), default=0) < limit - sum(len(r.tokens) for r in rounds[: rounds.index(round_)])
+        assert all(0.0 <= p <= 1.0 for p in round_.tree.probabilities)
 
 
 def test_an_exit_that_judges_saves_layer_runs() -> None:
@@ -132,6 +145,17 @@ def test_an_exit_that_judges_saves_layer_runs() -> None:
     _, plain, *_ = run(Nothing(0), [1], 200, 3)
     _, hispec, *_ = run(Nothing(0), [1], 200, 3, policy=policy)
     assert hispec.work.forwards < plain.work.forwards
+
+
+@pytest.mark.parametrize("policy", [Policy(budget=0, draft_exit=0, draft_tokens=2), Policy(budget=0, judge_exit=0)])
+def test_runners_up_of_an_exit_save_layer_passes(policy: Policy) -> None:
+    """With all 13 tokens of the toy tried after each node of a path, a path never ends before its length."""
+    policy = replace(policy, tentative=2)
+    plain, without, *_ = run(Nothing(0), [1], 200, 2, policy=policy)
+    tokens, chain, _, rounds = run(Nothing(0), [1], 200, 2, policy=replace(policy, alternatives=12))
+    assert tokens == plain and chain.work.forwards < 0.8 * without.work.forwards
+    assert chain.work.layer_passes < without.work.layer_passes
+    assert all(len(round_.accepted) > 0 for round_ in rounds[1:-1])
 
 
 def test_drafts_save_forwards() -> None:

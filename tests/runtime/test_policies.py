@@ -27,9 +27,12 @@ PROMPT = (
 POLICIES = (
     "self-spec",
     "self-spec:draft_exit=0,draft_tokens=2",
+    "self-spec:draft_tokens=3,alternatives=2",
     "hispec",
     "hispec:budget=4,confidence=0.3",
+    "hispec:draft_tokens=1,tentative=3,alternatives=5",
     "echo",
+    "echo:alternatives=3,keep=0.05",
     "echo:judge_exit=0,keep=0.1",
     "tree",
     "auto",
@@ -92,6 +95,7 @@ def policies(draw: st.DrawFn) -> Policy:
         confidence=draw(st.sampled_from([0.0, 0.05, 0.5])),
         look_exit=draw(st.sampled_from([NO_EXIT, 0, 1])) if judge == NO_EXIT and draft == NO_EXIT else NO_EXIT,
         keep=draw(st.sampled_from([0.02, 0.2, 1.0])),
+        alternatives=draw(st.integers(0, 5)) if (draft, judge) != (NO_EXIT, NO_EXIT) else 0,
     )
 
 
@@ -135,7 +139,13 @@ def test_any_policy_writes_plain_decodings_text(
 
 
 @pytest.mark.parametrize(
-    "policy", ["echo:budget=64,tentative=24", "echo:budget=255,tentative=9", "self-spec:draft_tokens=300"]
+    "policy",
+    [
+        "echo:budget=64,tentative=24",
+        "echo:budget=255,tentative=9,alternatives=3",
+        "echo:budget=16,tentative=12,alternatives=60",
+        "self-spec:draft_tokens=300,alternatives=2",
+    ],
 )
 def test_a_round_ends_when_its_window_is_full(rig: Rig, policy: str) -> None:
     sampling = SamplingParams(temperature=0.8, seed=4)
@@ -181,3 +191,42 @@ def test_an_exit_that_the_bundle_lacks_is_refused(rig: Rig, setting: dict[str, i
 def test_policies_with_exits_need_a_bundle_with_exits(tiny_bundle: Callable[..., Path], policy: str) -> None:
     with pytest.raises(RequestError, match=r"this bundle has no exits; export it with --exits$"):
         Session(Bundle.open(tiny_bundle("int8")), "none", threads=1, policy=policy)
+
+
+def test_runners_up_save_layer_passes(rig: Rig) -> None:
+    """HiSpec with runners-up beats LayerSkip's scheme at its best exit and number of drafts by far."""
+    sampling = SamplingParams(temperature=0.8, seed=1)
+
+    def passes(policy: str) -> float:
+        stats = rig.session(policy).generate(PROMPT, max_tokens=256, sampling=sampling).stats
+        assert stats.accepted == sum(taken for _, taken in stats.levels.values())
+        assert stats.drafted == sum(drafted for drafted, _ in stats.levels.values())
+        return stats.layer_passes / 255
+
+    settings = [f"draft_exit={exit_},draft_tokens={n}" for exit_ in (0, 1) for n in (1, 2, 3, 4)]
+    best = min(passes(f"self-spec:{setting}") for setting in settings)
+    assert best > 1.15 * passes("hispec") > 1.15 * passes("hispec:draft_tokens=1,tentative=3")
+    assert passes("hispec:alternatives=0") > 1.1 * passes("hispec")
+    assert passes("echo:alternatives=0") > 1.05 * passes("echo")
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (Policy(alternatives=2), "alternatives is 2, expected 0 where no exit drafts or judges"),
+        (Policy(draft_exit=0, draft_tokens=1, alternatives=-1), "alternatives is -1, expected 0 or more"),
+        ("tree:alternatives=1", "alternatives is 1, expected 0 where no exit drafts or judges"),
+        ("hispec:alternatives=x", "alternatives='x' is not a number"),
+    ],
+)
+def test_runners_up_without_an_exit_are_refused(rig: Rig, policy: Policy | str, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        rig.session(policy)
+
+
+def test_an_engine_that_is_exact_for_paths_only_gets_no_runners_up(rig: Rig) -> None:
+    portable = OnnxRuntimeEngine(rig.bundle, threads=1, lowering="portable")
+    assert not portable.trees
+    for policy in ("self-spec:alternatives=1", "hispec", Policy(budget=0, judge_exit=1, tentative=2, alternatives=2)):
+        with pytest.raises(RequestError, match="needs an engine that is exact for trees"):
+            Session(rig.bundle, "none", engine=portable, policy=policy)

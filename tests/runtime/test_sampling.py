@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,39 @@ def test_equals_the_definition(params: SamplingParams, position: int, data: st.D
     kept = row.copy()
     assert pick(row, position, path, params) == reference(row, position, path, params)
     assert np.array_equal(row, kept)  # the engine's row is not ours to change
+
+
+@settings(max_examples=200, deadline=None)
+@given(params=PARAMS, position=st.integers(0, 10_000), count=st.integers(1, 12), data=st.data())
+def test_runners_up_are_what_would_be_picked_without_those_before(
+    params: SamplingParams, position: int, count: int, data: st.DataObject
+) -> None:
+    params = replace(params, top_k=0, top_p=1.0, min_p=0.0)  # what the filters leave depends on what was taken out
+    size = data.draw(st.sampled_from([1, 2, 17, 300, 9000]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    row = (rng.standard_normal(size) * 3).astype(np.float32)
+    row[1:] = np.where(rng.random(size - 1) < 0.3, -np.inf, row[1:])
+    path = [int(token) for token in rng.integers(0, size, 12)]
+    ranked = make_picker(params).ranked(row, position, path, count)
+    assert len(ranked) == min(count, int((row > -np.inf).sum()))
+    for token in ranked:
+        assert token == pick(row, position, path, params)
+        row[token] = -np.inf
+
+
+def test_runners_up_come_from_what_the_filters_leave() -> None:
+    row = np.array([0.0, 3.0, 2.9, 2.8, -1.0], np.float32)
+    for params in (SamplingParams(temperature=1.0, top_k=3), SamplingParams(temperature=1.0, min_p=0.5)):
+        picker = make_picker(params)
+        for position in range(50):
+            ranked = picker.ranked(row, position, (), 5)
+            assert sorted(ranked) == [1, 2, 3] and ranked[0] == picker(row, position, ())
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 200_000))
+def test_one_exponential_is_that_of_the_array(start: int, token: int) -> None:
+    (expected,) = noise.exponentials(start, np.array([token], np.int64))
+    assert noise.exponential(start, token) == pytest.approx(float(expected), rel=1e-14)
 
 
 def test_does_not_depend_on_memory_or_neighbours() -> None:

@@ -21,15 +21,17 @@ Times = Callable[[int, int], float]
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Seconds of the loop itself: for each round, each token that is picked, and each opinion of an exit."""
+    """Seconds of the loop itself: for each round, each token that is picked, each opinion of an exit, and each of its
+    runners-up."""
 
     round: float
     pick: float
     opinion: float
+    runner_up: float = 0.0
 
-    def seconds(self, tokens: int, opinions: int) -> float:
-        """Of a round that wrote so many tokens after so many opinions."""
-        return self.round + tokens * self.pick + opinions * self.opinion
+    def seconds(self, tokens: int, opinions: int, runners_up: int) -> float:
+        """Of a round that wrote so many tokens after so many opinions with so many runners-up in all."""
+        return self.round + tokens * self.pick + opinions * self.opinion + runners_up * self.runner_up
 
 
 HERE = "here"

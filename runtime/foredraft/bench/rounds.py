@@ -19,13 +19,14 @@ from foredraft.tree import TIP, Tree
 @dataclass(frozen=True, slots=True)
 class RoundWork:
     """One round after the prompt's own: its ``forwards`` (segment or head as in ``Chain.log``, nodes), the ``tokens``
-    that it wrote, how many ``opinions`` of exits were taken, and the seconds that its drafter took here to draft and to
-    learn."""
+    that it wrote, how many ``opinions`` of exits were taken, with how many ``runners_up`` in all, and the seconds that
+    its drafter took here to draft and to learn."""
 
     forwards: tuple[tuple[int, int], ...]
     tokens: int
     opinions: int
     seconds_drafter: float
+    runners_up: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ def write(session: Session, request: Mapping[str, Any]) -> Written:
         chunks.append(chunk)
         if chunk.round is not None:
             tokens, opinions = len(chunk.round.tokens), len(chunk.round.opinions)
-            rounds.append(RoundWork(tuple(log), tokens, opinions, chunk.round.seconds_draft + timed.learning))
+            seconds = chunk.round.seconds_draft + timed.learning
+            rounds.append(RoundWork(tuple(log), tokens, opinions, seconds, chunk.round.runners_up))
             log.clear()
             timed.learning = 0.0
     session.chain.log, session.drafter = None, drafter

@@ -7,7 +7,7 @@ machine that it runs on. So that it can be compared, ``Elsewhere`` lets it decid
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,11 +16,15 @@ import numpy as np
 from foredraft.bench.comparison import BASELINE, Comparison
 from foredraft.bench.hardware import Host, Times, costs_of
 from foredraft.chain import Chain
-from foredraft.rounds import Round
+from foredraft.engines.base import Float32
+from foredraft.rounds import Opinion, Round
 from foredraft.sampling import SamplingParams, make_picker
 from foredraft.scheduling.auto import AutoScheduler
 from foredraft.scheduling.policy import Policy
 from foredraft.tree import Tree
+
+_RUNNERS_UP = 3
+"""Next choices that are asked for where they are timed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ def simulate(comparison: Comparison, name: str, about: str, times: Times, host: 
         seconds = sum(
             engine_seconds(round_.forwards, times)
             + round_.seconds_drafter
-            + host.seconds(round_.tokens, round_.opinions)
+            + host.seconds(round_.tokens, round_.opinions, round_.runners_up)
             for round_ in rounds
         )
         rates[compared] = sum(round_.tokens for round_ in rounds) / seconds if seconds else 0.0
@@ -68,25 +72,31 @@ def calibrated(comparison: Comparison, times: Times, vocab_size: int, sampling: 
     Picks and opinions are timed here. By as much as plain decoding takes longer than its forwards and picks, so does
     everything.
     """
-    runs, (pick, opinion) = comparison.runs(BASELINE), _pick_seconds(vocab_size, sampling)
+    runs, (pick, opinion, runner_up) = comparison.runs(BASELINE), _pick_seconds(vocab_size, sampling)
     rounds = [round_ for run in runs for round_ in run.rounds]
     alone = sum(engine_seconds(round_.forwards, times) + pick * round_.tokens for round_ in rounds)
     slower = max(sum(run.seconds for run in runs) / alone, 1.0) if rounds else 1.0
-    return (lambda what, nodes: slower * times(what, nodes)), Host(0.0, slower * pick, slower * opinion)
+    return (lambda what, nodes: slower * times(what, nodes)), Host(
+        0.0, slower * pick, slower * opinion, slower * runner_up
+    )
 
 
-def _pick_seconds(vocab_size: int, sampling: SamplingParams, times: int = 200) -> tuple[float, float]:
-    """Of a token that the model picks, and of one that an exit does and whose probability is asked for, from logits as
-    spread as a model's are."""
+def _pick_seconds(vocab_size: int, sampling: SamplingParams, times: int = 200) -> tuple[float, float, float]:
+    """Of a token that the model picks, of one that an exit does and whose probability is asked for, and of each of its
+    runners-up, from logits as spread as a model's are."""
     logits = 3.0 * np.random.default_rng(0).standard_normal((8, vocab_size)).astype(np.float32)
-    pick, started = make_picker(sampling), time.perf_counter()
-    for position in range(times):
-        pick(logits[position % len(logits)], position, ())
-    picked = time.perf_counter()
-    for position in range(times):
-        row = logits[position % len(logits)]
-        np.exp(row - row[0]).sum()
-    return (picked - started) / times, (time.perf_counter() - started) / times
+    picker = make_picker(sampling)
+
+    def seconds(work: Callable[[Float32, int], object]) -> float:
+        started = time.perf_counter()
+        for position in range(times):
+            work(logits[position % len(logits)], position)
+        return (time.perf_counter() - started) / times
+
+    pick = seconds(lambda row, position: picker(row, position, ()))
+    beside = seconds(lambda row, position: np.exp(row - row[0]).sum())
+    ranked = seconds(lambda row, position: picker.ranked(row, position, (), 1 + _RUNNERS_UP))
+    return pick, pick + beside, max(ranked - pick, 0.0) / _RUNNERS_UP
 
 
 class Elsewhere:
@@ -107,9 +117,12 @@ class Elsewhere:
     def go_on(self, round_: Round, depth: int) -> bool:
         return self._auto.go_on(round_, depth)
 
+    def widths(self, path: Sequence[Opinion], judged: bool) -> list[int]:
+        return self._auto.widths(path, judged)
+
     def observe(self, round_: Round) -> None:
         """The round as it would have gone there; drafting takes what it took here."""
         forwards = (self._chain.log or [])[self._start :]
-        loop = self._host.seconds(len(round_.tokens), len(round_.opinions))
+        loop = self._host.seconds(len(round_.tokens), len(round_.opinions), round_.runners_up)
         seconds = engine_seconds(forwards, self._times) + loop
         self._auto.observe(replace(round_, seconds_verify=seconds))

@@ -127,6 +127,7 @@ class Blend:
         tree = Tree()
         if budget <= 0:
             return tree
+        self._context.index()
         mixture, path_rate = self._mixture, self._paths
         calibrated, level_of, level_index = mixture.calibration, mixture.level_of, self._level_index
         reach = REACH / budget
@@ -159,19 +160,23 @@ class Blend:
         return tree
 
     def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
-        """Learn from ``tokens``; ``logits`` [len(tokens), vocab] may be None even if wanted."""
+        """Learn from ``tokens``; ``logits`` [len(tokens), vocab] may be None even if wanted.
+
+        Where nothing was drafted only the text is: what the levels would have said is not looked up for it.
+        """
         node = self._tip()
         mixture, recycled = self._mixture, self._recycled
         committed = self._known(tokens)
-        path = [node]
+        path, drafted = [node], node.view is not None or bool(self._tentative)
         for index, token in enumerate(committed):
-            if node.view is None:
-                node.view = mixture.view(node.recent, node.above)
-            mixture.learn(node.view, token)
-            if recycled is not None and logits is not None and node.recent:
-                recycled.learn(node.recent[-1], logits[index])
+            if drafted:
+                if node.view is None:
+                    node.view = mixture.view(node.recent, node.above)
+                mixture.learn(node.view, token)
+                if recycled is not None and logits is not None and node.recent:
+                    recycled.learn(node.recent[-1], logits[index])
             child = node.children.get(token)
-            node = child or _Node(lengthened(node.recent, token), node.view.tops, 1.0, TIP, node)
+            node = child or _Node(lengthened(node.recent, token), node.view.tops if node.view else None, 1.0, TIP, node)
             path.append(node)
         self._learn_paths(path)
         self._context.append(committed)

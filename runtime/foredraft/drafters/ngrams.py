@@ -1,4 +1,4 @@
-"""Where each n-gram of a growing text occurred, latest first. Knows nothing of trees or probabilities."""
+"""Where each n-gram of a growing text last occurred. Knows nothing of trees or probabilities."""
 
 from __future__ import annotations
 
@@ -60,13 +60,3 @@ class NgramIndex:
         occurred.
         """
         return self._latest[len(ngram)].get(hash(ngram))
-
-    def followers(self, ngram: tuple[int, ...], most: int) -> list[int]:
-        """The tokens that followed ``ngram``, the most recent first, at most ``most``; repeats included."""
-        text, before = self.text, self._before[len(ngram)]
-        place = self._latest[len(ngram)].get(hash(ngram), _NONE)
-        found: list[int] = []
-        while place != _NONE and len(found) < most:
-            found.append(text[place])
-            place = before[place]
-        return found

@@ -53,6 +53,7 @@ class Suffix:
 
     def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
         """The tree of the level that promises the most tokens."""
+        self._context.index()
         recent = tuple(self._known(context[-LONGEST:]))
         trees = [self._grown(level, index, recent, budget, minimum) for index, level in enumerate(self._levels)]
         return max(trees, key=lambda tree: sum(tree.probabilities))

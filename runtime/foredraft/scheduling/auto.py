@@ -8,57 +8,22 @@ that does not is looked at again only after a pause that grows fourfold. So a us
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from foredraft.rounds import Round
-from foredraft.scheduling.agreement import Agreement
+from foredraft.rounds import Opinion, Round
+from foredraft.scheduling.agreement import RUNNERS_UP, Agreement
+from foredraft.scheduling.costs import SIZES, CostCurve
 from foredraft.scheduling.measure import ForwardCosts
 from foredraft.scheduling.policy import NO_EXIT, Policy
 from foredraft.scheduling.tree_size import TreeScheduler
+from foredraft.scheduling.way import LOOKS, Way
 from foredraft.tree import TIP, Tree
 
+REMEASURE = 256
+"""Rounds until what plain rounds are worth is measured anew, the first time."""
 LONGEST = 24
 """Tokens of a tentative path at most."""
-LOOKS = 8
-"""Rounds in which an exit is only asked what it would have said."""
-TRIAL = 8
-"""Rounds that a way is then given to show what it is worth."""
-FIRST_PAUSE, LONGEST_PAUSE = 64, 1024
-"""Rounds until a way that does not pay is looked at again: at first, and at most."""
-_PROMISING = 0.9
-"""A way is tried if its expected rate is at least this share of the present one."""
-_MEMORY = 0.97
-"""Weight of a round in a way's running rate after its next round."""
-
-
-@dataclass(slots=True)
-class _Way:
-    """One way to go about a round, and how it has fared: decayed tokens and seconds.
-
-    ``looks`` and ``trial`` are the rounds that are left of either; ``again`` is the round that ends its pause.
-    """
-
-    judge_exit: int = NO_EXIT
-    draft_exit: int = NO_EXIT
-    looks: int = LOOKS
-    trial: int = TRIAL
-    pause: int = FIRST_PAUSE
-    again: int = 0
-    tokens: float = 0.0
-    seconds: float = 0.0
-
-    @property
-    def rate(self) -> float:
-        return self.tokens / self.seconds if self.seconds else 0.0
-
-    def count(self, tokens: int, seconds: float) -> None:
-        self.tokens = self.tokens * _MEMORY + tokens
-        self.seconds = self.seconds * _MEMORY + seconds
-
-    def rest(self, now: int) -> None:
-        """Pause, and begin anew afterwards."""
-        self.again, self.pause = now + self.pause, min(4 * self.pause, LONGEST_PAUSE)
-        self.looks, self.trial, self.tokens, self.seconds = LOOKS, TRIAL, 0.0, 0.0
 
 
 @dataclass(slots=True)
@@ -66,24 +31,35 @@ class AutoScheduler:
     """Plans every round for the most expected tokens per second."""
 
     costs: ForwardCosts
+    _alone: float = field(init=False)
+    """Seconds of a plain forward as it was measured, before what the loop does around it came to it."""
+    _lower: list[CostCurve] = field(init=False)
+    """Per exit, the segments before it, without a head."""
     _trees: TreeScheduler = field(init=False)
     _agreement: list[Agreement] = field(init=False)
-    _plain: _Way = field(init=False)
-    _judged: list[_Way] = field(init=False)
-    _way: _Way = field(init=False)
+    _plain: Way = field(init=False)
+    _judged: list[Way] = field(init=False)
+    _way: Way = field(init=False)
     _round: int = 0
     _steps: float = 1.5
     """Running mean of the tokens that one judgement adds to the tentative path."""
 
     def __post_init__(self) -> None:
-        exits = len(self.costs.until)
+        exits, whole = len(self.costs.until), self.costs.whole
+        self._alone = whole.seconds(1)
+        self._lower = [
+            CostCurve({nodes: max(whole.seconds(nodes) - rest.seconds(nodes), 1e-9) for nodes in SIZES})
+            for rest in self.costs.rest
+        ]
         self._trees = TreeScheduler(self.costs.whole)
         self._agreement = [Agreement() for _ in range(exits)]
-        self._plain = self._way = _Way(looks=0, trial=0)
+        self._plain = self._way = Way(pause=REMEASURE)
         # The last exit is right most often: if even that does not pay, the others need not be looked at.
-        self._judged = [_Way(judge_exit=exit_) for exit_ in reversed(range(exits))]
+        self._judged = []
+        for exit_ in reversed(range(exits)):
+            self._judged += [Way(exit_, asks=False, looks=LOOKS), Way(exit_)]
         if exits > 1:
-            self._judged.append(_Way(judge_exit=exits - 1, draft_exit=0))
+            self._judged.append(Way(exits - 1, draft_exit=0, asks=False))
 
     def plan(self) -> Policy:
         self._round += 1
@@ -91,16 +67,17 @@ class AutoScheduler:
         plan = self._trees.plan()
         exit_ = self._way.judge_exit
         if exit_ == NO_EXIT:
-            return replace(plan, look_exit=look)
+            return replace(plan, look_exit=look, alternatives=RUNNERS_UP)
         rate = self._trees.rate
         return Policy(
-            budget=plan.budget,
-            minimum=0.5 * rate * self.costs.until[exit_].slope(),
+            budget=plan.budget if self._way.asks else 0,
+            minimum=rate * (0.5 * self.costs.until[exit_].slope() + self._trees.drafting),
             draft_exit=self._way.draft_exit,
-            draft_tokens=2,
+            draft_tokens=1,
             judge_exit=exit_,
             tentative=LONGEST,
             keep=min(max(2 * rate * self.costs.rest[exit_].slope(), 0.1), 1.0),
+            alternatives=RUNNERS_UP,
         )
 
     def choose(self, tree: Tree) -> int:
@@ -108,6 +85,7 @@ class AutoScheduler:
         exit_ = self._way.judge_exit
         if exit_ == NO_EXIT:
             return self._trees.choose(tree)
+        self._trees.proposed += len(tree)
         until, rate = self.costs.until[exit_], self._trees.rate
         beyond = rate * self.costs.rest[exit_].slope()
         best, best_worth, gain = 0, 0.0, 0.0
@@ -131,56 +109,98 @@ class AutoScheduler:
         gain = sure * (1.0 + (self._steps - 1.0) * agreement.mean)
         return gain > max(self._trees.rate, self._way.rate) * seconds
 
+    def widths(self, path: Sequence[Opinion], judged: bool) -> list[int]:
+        """Choices that are right more often than what they cost would bring otherwise.
+
+        What is added to a judged path must still go through the first segments: unless all of it together is worth
+        that pass, nothing is.
+        """
+        agreement, rate, exit_ = self._agreement[path[0].exit], self._trees.rate, self._way.judge_exit
+        price = rate * (self.costs.whole if judged else self.costs.until[exit_]).slope()
+        widths, reached, gain = [], 1.0, 0.0
+        for opinion in path:
+            chances = [reached * agreement.rate(opinion.confidence, rank) for rank in range(1 + len(opinion.others))]
+            worth = [chance for chance in chances if chance > price]
+            widths.append(len(worth))
+            gain += sum(worth[1:])
+            reached = chances[0]
+        if judged and gain + reached < rate * self._lower[exit_].seconds(sum(widths)):
+            return [0] * len(path)
+        return widths
+
     def observe(self, round_: Round) -> None:
         self._learn_agreement(round_)
+        if round_.policy.look_exit != NO_EXIT:
+            return  # what looking takes says nothing about any way
+        self._trees.observe_drafting(round_.seconds_draft)
         way = self._way
         way.count(len(round_.tokens), round_.seconds_draft + round_.seconds_verify)
+        way.trial = max(way.trial - 1, 0)
         if way.judge_exit == NO_EXIT:
             drafting = round_.seconds_draft if round_.policy.budget else 0.0
             self._trees.observe(len(round_.tree), len(round_.accepted), round_.seconds_verify, drafting)
             return
+        self._refresh_judge(round_)
         steps = sum(opinion.exit == way.judge_exit for opinion in round_.opinions) / round_.judgements
         self._steps += 0.1 * (steps - self._steps)
-        way.trial = max(way.trial - 1, 0)
         if not way.trial and way.rate < self._plain.rate:
             way.rest(self._round)
 
-    def _next_way(self) -> tuple[_Way, int]:
+    def _refresh_judge(self, round_: Round) -> None:
+        """What the round took beside its last forward, and beside what plain rounds take beside theirs, was the
+        judge's: picking tokens from its logits, too."""
+        exit_ = round_.policy.judge_exit
+        judged = sum(opinion.exit == exit_ for opinion in round_.opinions)
+        verifying = self.costs.rest[exit_].seconds(round_.verified)
+        verifying += self._lower[exit_].seconds(max(round_.verified - judged, 0))
+        verifying += self.costs.whole.seconds(1) - self._alone
+        self.costs.until[exit_].refresh(2, max(round_.seconds_verify - verifying, 0.0) / round_.judgements)
+
+    def _next_way(self) -> tuple[Way, int]:
         """The way to go now, and an exit to look at on the way (or NO_EXIT)."""
+        plain = self._plain
+        if plain.again <= self._round:
+            plain.rest(self._round)  # it begins anew, too: what drafters learn in the meantime is worth something
         for way in self._judged:
-            if way.again > self._round or self._plain.seconds == 0.0:
+            if way.again > self._round or plain.seconds == 0.0:
                 continue
             if way.looks and self._promising(way):
                 way.looks -= 1
-                return self._plain, way.judge_exit
+                return plain, way.judge_exit
             if way.trial and self._promising(way):
-                return way, NO_EXIT
+                return (plain if plain.trial else way), NO_EXIT
             if way.looks or way.trial:
                 way.rest(self._round)
-        tried = [way for way in self._judged if way.again <= self._round and not way.trial]
-        return max([self._plain, *tried], key=lambda way: way.rate), NO_EXIT
+        tried = [way for way in self._judged if way.again <= self._round and not way.trial and not plain.trial]
+        return max([plain, *tried], key=lambda way: way.rate), NO_EXIT
 
-    def _promising(self, way: _Way) -> bool:
+    def _promising(self, way: Way) -> bool:
         """Would an exit that agrees as often as this one (or, while it was not looked at, the next later one) pay?
 
         n judgements one after the other give n - 1 tokens to verify, right with probability a, a^2, ..., and the whole
-        model adds one of its own; the best n is taken.
+        model adds one of its own. Where the path ends a runner-up goes on with probability m, and the last judgement's
+        own token with a, for a pass of both through the first segments. The best n is taken, with or without those.
         """
         exit_ = way.judge_exit
         agreement = self._agreement[exit_]
         if way.looks == LOOKS and exit_ + 1 < len(self._agreement):
             agreement = self._agreement[exit_ + 1]
-        until, rest = self.costs.until[exit_], self.costs.rest[exit_]
+        until, whole, rest = self.costs.until[exit_], self.costs.whole, self.costs.rest[exit_]
+        width, m = agreement.runners_up(self._trees.rate * whole.slope())
         a, tokens, seconds, best = agreement.optimistic(), 0.0, 0.0, 0.0
         for count in range(1, LONGEST + 1):
             tokens += a ** (count - 1)
             seconds += until.seconds(1)
             best = max(best, tokens / (seconds + rest.seconds(count)))
-        return best > _PROMISING * self._plain.rate
+            added = 1 + count * width
+            beside = self._lower[exit_].seconds(added) + rest.seconds(count + added)
+            best = max(best, ((1.0 + m) * tokens + a**count) / (seconds + beside))
+        return best > self._plain.rate
 
     def _learn_agreement(self, round_: Round) -> None:
         """The model's own token is known after every node of the accepted path."""
         own = dict(zip([TIP, *round_.accepted], round_.tokens, strict=True))
         for opinion in round_.opinions:
             if opinion.node in own:
-                self._agreement[opinion.exit].learn(opinion.confidence, opinion.token == own[opinion.node])
+                choices = [opinion.token, *(token for token, _ in opinion.others)]
+                self._agreement[opinion.exit].learn(opinion.confidence, choices, own[opinion.node])

@@ -19,6 +19,9 @@ from foredraft.scheduling.costs import CostCurve, cached_curve
 
 CONTEXT = 128
 """Tokens of text under the forwards that are measured."""
+_known: dict[str, dict[int, float]] = {}
+"""What this process has read or measured, by the curve's key: where the cache folder cannot be written, the sessions of
+one process still measure once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,21 @@ class ForwardCosts:
 
 
 def measured_costs(bundle: Bundle, engine: Engine) -> ForwardCosts:
-    """The costs from the user's cache folder, or measured now, which takes about a second."""
+    """The costs from the user's cache folder, or measured now, which takes about a second; curves of the caller's own,
+    which it may refresh.
+    """
     rig, key, exits = _Rig(bundle, engine), _key(bundle, engine), len(bundle.manifest.exits)
     return ForwardCosts(
-        whole=cached_curve(f"{key}|whole", rig.whole),
-        until=tuple(cached_curve(f"{key}|until {exit_}", partial(rig.until, exit_ + 1)) for exit_ in range(exits)),
-        rest=tuple(cached_curve(f"{key}|from {exit_}", partial(rig.rest, exit_ + 1)) for exit_ in range(exits)),
+        whole=_curve(f"{key}|whole", rig.whole),
+        until=tuple(_curve(f"{key}|until {exit_}", partial(rig.until, exit_ + 1)) for exit_ in range(exits)),
+        rest=tuple(_curve(f"{key}|from {exit_}", partial(rig.rest, exit_ + 1)) for exit_ in range(exits)),
     )
+
+
+def _curve(key: str, measure: Callable[[int], float]) -> CostCurve:
+    if key not in _known:
+        _known[key] = cached_curve(key, measure).as_dict()
+    return CostCurve(_known[key])
 
 
 class _Rig:
@@ -72,6 +83,7 @@ class _Rig:
         slots = chain.arena.extend([1] * nodes, [tip - 1, *[tip] * (nodes - 1)])
         if stage:
             chain.advance(slots, stage)
+            chain.exit_logits(np.zeros(1, np.int32))  # read back, so that no device is still busy with it
         started = time.perf_counter()
         run(chain, slots).argmax(axis=1)
         taken = time.perf_counter() - started

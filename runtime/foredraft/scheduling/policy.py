@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -9,7 +10,7 @@ from foredraft.errors import RequestError
 from foredraft.tree import Tree
 
 if TYPE_CHECKING:
-    from foredraft.rounds import Round
+    from foredraft.rounds import Opinion, Round
 
 NO_EXIT = -1
 
@@ -39,6 +40,8 @@ class Policy:
     """This exit is only asked what it would have said after the text's last token; nothing comes of it."""
     keep: float = 1.0
     """Branches off the judge's path are verified too if their probability under the judge is at least this."""
+    alternatives: int = 0
+    """So many runner-ups of the exit after each node of its path are verified too, and what it said after the last."""
 
     @property
     def uses_exits(self) -> bool:
@@ -56,6 +59,10 @@ class Policy:
             raise RequestError(f"policy: draft_tokens is {self.draft_tokens}, an exit that drafts needs at least 1")
         if self.judge_exit != NO_EXIT and self.tentative < 1:
             raise RequestError(f"policy: tentative is {self.tentative}, an exit that judges needs at least 1")
+        asked = self.uses_exits or self.look_exit != NO_EXIT
+        if self.alternatives < 0 or (self.alternatives and not asked):
+            expected = "0 or more" if asked else "0 where no exit drafts or judges"
+            raise RequestError(f"policy: alternatives is {self.alternatives}, expected {expected}")
         if NO_EXIT < self.judge_exit <= self.draft_exit:
             raise RequestError(f"policy: exit {self.judge_exit} cannot judge what exit {self.draft_exit} drafts")
 
@@ -73,6 +80,13 @@ class Scheduler(Protocol):
 
     def go_on(self, round_: Round, depth: int) -> bool:
         """After a judgement: draft on from the tentative path of ``depth`` tokens, or verify it now?"""
+        ...
+
+    def widths(self, path: Sequence[Opinion], judged: bool) -> list[int]:
+        """After each node of an exit's path, how many of its choices to add: the first is its own token.
+
+        Not ``judged`` is a path that the exit wrote itself: what is added then takes no further pass.
+        """
         ...
 
     def observe(self, round_: Round) -> None:
@@ -100,6 +114,9 @@ class FixedPolicy:
                 confidence *= opinion.confidence
         return depth + 1 < self.policy.tentative and confidence >= self.policy.confidence
 
+    def widths(self, path: Sequence[Opinion], judged: bool) -> list[int]:
+        return [1 + self.policy.alternatives if self.policy.alternatives else 0] * len(path)
+
     def observe(self, round_: Round) -> None:
         """Nothing to learn."""
 
@@ -107,7 +124,8 @@ class FixedPolicy:
 def named(name: str, exits: int) -> Policy:
     """A policy by name: ``fixed:N`` (N nodes, no exits), or one of the published schemes with its usual settings.
 
-    ``self-spec`` (LayerSkip), ``hispec`` and ``echo`` take settings, as in ``hispec:draft_tokens=2,tentative=4``.
+    ``self-spec`` (LayerSkip), ``hispec`` and ``echo`` take settings, as in ``hispec:draft_tokens=2,tentative=4``; the
+    last two as published are those with ``alternatives=0``.
     Raises RequestError for a name or setting that does not exist, or exits that the bundle lacks.
     """
     kind, _, settings = name.partition(":")
@@ -116,8 +134,8 @@ def named(name: str, exits: int) -> Policy:
     schemes = {
         "tree": Policy(budget=8),
         "self-spec": Policy(budget=0, draft_exit=max(exits - 1, 0), draft_tokens=4),
-        "hispec": Policy(budget=0, draft_exit=0, draft_tokens=2, judge_exit=1, tentative=4),
-        "echo": Policy(budget=8, judge_exit=max(exits - 1, 0), tentative=5),
+        "hispec": Policy(budget=0, draft_exit=0, draft_tokens=2, judge_exit=1, tentative=4, alternatives=3),
+        "echo": Policy(budget=8, judge_exit=max(exits - 1, 0), tentative=5, alternatives=3),
     }
     if kind not in schemes:
         raise RequestError(f"policy: got {name!r}, expected auto, fixed:N, {', '.join(schemes)}")

@@ -40,6 +40,9 @@ class TreeScheduler:
         self._credit = OPENING_CREDIT * curve.seconds(1)
         self._suspended = False
         self._budget = _FIRST_BUDGET
+        self._drafted, self._drafting = 0.0, 0.0
+        self.proposed = 0
+        """Nodes that the drafter proposed in the round that was planned last."""
 
     @property
     def rate(self) -> float:
@@ -53,15 +56,29 @@ class TreeScheduler:
 
     def plan(self) -> Policy:
         """What to draft in the next round; a budget of 0 is plain decoding, and the drafter need not be asked."""
+        self.proposed = 0
         if self._suspended:
             return Policy(budget=0, minimum=1.0)
         budget = min(int(self._budget), self._most())
         # Less than the least that a node can cost on average, since the last one may be cheaper than the average:
         # `choose` knows the tree and decides for good, this only spares the drafter what is hopeless.
-        return Policy(budget=budget, minimum=0.75 * min(map(self._price, range(1, budget + 1))))
+        minimum = 0.75 * min(map(self._price, range(1, budget + 1)))
+        return Policy(budget=budget, minimum=minimum + self.rate * self.drafting)
+
+    @property
+    def drafting(self) -> float:
+        """Seconds that the drafter takes for a node."""
+        return self._drafting / self._drafted if self._drafted else 0.0
+
+    def observe_drafting(self, seconds: float) -> None:
+        """What drafting took in the round that was planned last."""
+        if self.proposed:
+            self._drafted = self._drafted * _MEMORY + self.proposed
+            self._drafting = self._drafting * _MEMORY + seconds
 
     def choose(self, tree: Tree) -> int:
         """How many of the tree's nodes, from the first, to verify; 0 is plain decoding."""
+        self.proposed += len(tree)
         rate, plain = self.rate, self.curve.seconds(1)
         best, best_gain, gain = 0, 0.0, 0.0
         affordable = max(STAKE * self._credit, RESUME_CREDIT * plain)

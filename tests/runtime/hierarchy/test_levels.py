@@ -76,12 +76,14 @@ def test_a_rewound_context_is_the_one_that_never_went_on(text: list[int], more: 
     level, fresh = ContextLevel(WORDS), ContextLevel(WORDS)
     level.begin(text)
     level.append(more)
+    level.index()
     level.rewind(length)
     fresh.begin((text + more)[:length])
     assert level.text == fresh.text
     assert everything(level, text + more) == everything(fresh, text + more)
-    level.append(more)
-    fresh.append(more)
+    for either in (level, fresh):
+        either.append(more)
+        either.index()
     assert everything(level, level.text) == everything(fresh, level.text)
 
 

@@ -8,7 +8,10 @@ from foredraft.hierarchy.ngrams import NgramTable
 
 
 class ContextLevel:
-    """The committed text of one sequence, indexed as it grows. Among equal counts the latest continuation is first."""
+    """The committed text of one sequence, indexed when it is asked.
+
+    Among equal counts the latest continuation is first.
+    """
 
     orders = NgramTable.orders
 
@@ -16,18 +19,23 @@ class ContextLevel:
         self._ngrams = NgramTable(tables)
         self.lookup = self._ngrams.lookup
         self.text: list[int] = []
+        self._indexed = 0
 
     def begin(self, prompt: Sequence[int]) -> None:
         """Forget the sequence before and index ``prompt``."""
         self._ngrams.clear()
         self.text = list(prompt)
-        self._ngrams.extend(self.text, 0)
+        self._indexed = 0
+        self.index()
 
     def append(self, tokens: Sequence[int]) -> None:
-        """Index what was committed."""
-        start = len(self.text)
+        """Take what was committed."""
         self.text.extend(tokens)
-        self._ngrams.extend(self.text, start)
+
+    def index(self) -> None:
+        """Index what was taken since the last time; to be done before a lookup, and not at all if there is none."""
+        self._ngrams.extend(self.text, self._indexed)
+        self._indexed = len(self.text)
 
     def rewind(self, length: int) -> None:
         """Cut the text back. The index is made anew: it takes a few microseconds a token, and is right."""
