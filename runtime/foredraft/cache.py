@@ -17,6 +17,8 @@ KINDS = {
     "downloads": "unfinished downloads",
     "hashes": "files already checked on this machine",
     "curves": "measured timing curves",
+    "timings": "what TensorRT's builder measured",
+    "kernels": "kernels that TensorRT for RTX finished for this device",
     "models": "downloaded checkpoints",
 }
 """The cache's folders: each keeps to one of these."""

@@ -144,3 +144,48 @@ def test_a_forged_list_of_parts_only_hides(bundle: Path) -> None:
     ]:
         (bundle / "partial.json").write_text(text)
         _refused(bundle, message)
+
+
+ENGINES = {
+    "library": "tensorrt-rtx",
+    "version": "1.7.1.116",
+    "targets": ["sm89"],
+    "precision": "fp16",
+    "dtype": "fp16",
+    "attention": "native",
+    "weights": "inputs",
+    "graphs": "tensorrt-native",
+    "decode": 64,
+    "prefill": 256,
+    "slots": 528,
+    "segments": ["tokenizer.json"],
+    "head": "tokenizer.json",
+}
+"""A set of engines, as far as the manifest's own checks go."""
+
+
+def test_engines_that_are_well_formed(bundle: Path) -> None:
+    edit_manifest(bundle, engines={"gpu": ENGINES})
+    assert Bundle.open(bundle).manifest.engines["gpu"].targets == ("sm89",)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"library": "../evil"}, r"engines 'gpu': library '../evil', expected tensorrt-rtx or tensorrt"),
+        ({"dtype": "fp8"}, "dtype 'fp8', expected fp16 or bf16"),
+        ({"weights": "elsewhere"}, "weights 'elsewhere', expected inputs or constants"),
+        ({"targets": []}, "expected names such as 'sm89'"),
+        ({"targets": ["sm89", "gfx1100"]}, "expected names such as 'sm89'"),
+        ({"head": "engines/none.engine"}, "'engines/none.engine' is used but not listed in files"),
+        ({"segments": ["tokenizer.json"] * 2}, "engines 'gpu' have 2 segments, expected 1"),
+        ({"attention": "plugin"}, "the plugin TreeAttention is missing; looked for 'None/images.json'"),
+        ({"attention": "plugin", "plugin": "engines/gpu"}, "missing; looked for 'engines/gpu/images.json'"),
+        ({"plugin": "engines/gpu"}, "the plugin TreeAttention is missing"),
+        ({"slots": -1}, "slots"),
+        ({"version": None}, "version"),
+    ],
+)
+def test_engines(bundle: Path, change: dict[str, Any], message: str) -> None:
+    edit_manifest(bundle, engines={"gpu": {**ENGINES, **change}})
+    _refused(bundle, message)

@@ -18,7 +18,7 @@ from foredraft.bundle.paths import check_paths
 from foredraft.bundle.typed_json import build, parse_object
 from foredraft.errors import BundleError
 
-SCHEMA = (1, 1)
+SCHEMA = (1, 2)
 FILE_NAME = "manifest.json"
 SIGNATURE = "model.sig"
 """The signature over the manifest and every file it lists; the name is OpenSSF model-signing's own."""
@@ -29,6 +29,8 @@ OWN_FILES = (FILE_NAME, SIGNATURE, PARTIAL)
 MAX_MANIFEST = 16 << 20
 """Bytes."""
 MAX_FILES = 10_000
+ENGINE_LIBRARIES = ("tensorrt-rtx", "tensorrt")
+_TARGET = re.compile(r"sm[0-9]{2,3}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
@@ -86,6 +88,39 @@ class GraphFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineSet:
+    """Engines that a library compiled from one of the bundle's graphs (since schema 1.2): a file per segment and head.
+
+    ``library`` is ``tensorrt-rtx`` or ``tensorrt``, ``version`` its own; ``targets`` are compute capabilities such as
+    ``sm89``. ``precision`` is that of the weights, ``dtype`` (``fp16`` or ``bf16``) that of activations and caches.
+    ``weights`` says whether they are ``inputs`` of the engines, or ``constants`` inside. ``decode`` and ``prefill`` are
+    the most nodes that the two optimization profiles take, ``slots`` the most cache rows. ``plugin`` is the folder of
+    the attention plugin's images if ``attention`` is ``plugin`` (else it is ``native``).
+    """
+
+    library: str
+    version: str
+    targets: tuple[str, ...]
+    precision: str
+    dtype: str
+    attention: str
+    weights: str
+    graphs: str
+    decode: int
+    prefill: int
+    slots: int
+    segments: tuple[str, ...]
+    head: str
+    draft_head: str | None = None
+    plugin: str | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The engine files."""
+        return (*self.segments, self.head, *([self.draft_head] if self.draft_head else []))
+
+
+@dataclass(frozen=True, slots=True)
 class FileInfo:
     """``size`` in bytes and lower-case hexadecimal sha256."""
 
@@ -97,7 +132,8 @@ class FileInfo:
 class Manifest:
     """A bundle's table of contents. Every file but the manifest itself is in ``files``.
 
-    ``databases`` (token databases) and ``adapters`` (since schema 1.1) are paths by name.
+    ``databases`` (token databases) and ``adapters`` (since schema 1.1) are paths by name, ``engines`` (since schema
+    1.2) sets of engines by name.
     """
 
     schema: str
@@ -112,6 +148,13 @@ class Manifest:
     files: Mapping[str, FileInfo]
     databases: Mapping[str, str] = field(default_factory=dict)
     adapters: Mapping[str, str] = field(default_factory=dict)
+    engines: Mapping[str, EngineSet] = field(default_factory=dict)
+
+    def files_of_engines(self, name: str) -> tuple[str, ...]:
+        """Every file of one set of engines, its plugin's images included."""
+        engines = self.engines[name]
+        folder = f"{engines.plugin}/" if engines.plugin else None
+        return (*engines.paths, *(path for path in self.files if folder and path.startswith(folder)))
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values, in the order of the fields."""
@@ -156,6 +199,7 @@ class Manifest:
             *graphs,
             *self.databases.values(),
             *self.adapters.values(),
+            *(path for engines in self.engines.values() for path in engines.paths),
             "tokenizer.json",
         ):
             if path not in self.files:
@@ -165,6 +209,31 @@ class Manifest:
                 raise BundleError(
                     f"{where}: graphs {name!r} have {len(graph.segments)} segments, expected {len(self.segments)}"
                 )
+        for name, engines in self.engines.items():
+            self._check_engines(name, engines, where)
+
+    def _check_engines(self, name: str, engines: EngineSet, where: str) -> None:
+        if len(engines.segments) != len(self.segments):
+            raise BundleError(
+                f"{where}: engines {name!r} have {len(engines.segments)} segments, expected {len(self.segments)}"
+            )
+        for what, value, known in (
+            ("library", engines.library, ENGINE_LIBRARIES),
+            ("dtype", engines.dtype, ("fp16", "bf16")),
+            ("attention", engines.attention, ("plugin", "native")),
+            ("weights", engines.weights, ("inputs", "constants")),
+        ):
+            if value not in known:
+                raise BundleError(f"{where}: engines {name!r}: {what} {value[:80]!r}, expected {' or '.join(known)}")
+        if not engines.targets or any(not _TARGET.fullmatch(target) for target in engines.targets):
+            raise BundleError(
+                f"{where}: engines {name!r}: targets {list(engines.targets)[:20]}, expected names such as 'sm89'"
+            )
+        images = f"{engines.plugin}/images.json"
+        if (engines.plugin is not None) != (engines.attention == "plugin") or (
+            engines.plugin is not None and images not in self.files
+        ):
+            raise BundleError(f"{where}: engines {name!r}: the plugin TreeAttention is missing; looked for {images!r}")
 
     def _check_files(self, where: str) -> None:
         if len(self.files) > MAX_FILES:
@@ -177,8 +246,8 @@ class Manifest:
                 )
 
     def _check_names(self, where: str) -> None:
-        """Lowerings, databases and adapters are asked for by name: one name, one thing."""
-        names = [*self.graphs, *self.databases, *self.adapters, self.precision]
+        """Parts are asked for by name: one name, one thing."""
+        names = [*self.graphs, *self.databases, *self.adapters, *self.engines, self.precision]
         for name in names:
             if not _NAME.fullmatch(name):
                 raise BundleError(

@@ -1,5 +1,5 @@
-"""The parts of a bundle that can be left out of a pull: lowerings, token databases, adapters. All else is the
-base.
+"""The parts of a bundle that can be left out of a pull: lowerings, engines, token databases, adapters. All else is
+the base.
 
 A partly pulled bundle keeps the whole manifest, so that its signature stays valid, and a ``partial.json``
 with the names of the parts that it holds. Whoever opens it sees the manifest reduced to them.
@@ -17,7 +17,7 @@ from foredraft.bundle.typed_json import build, parse_object
 from foredraft.errors import BundleError
 
 Value = TypeVar("Value")
-GROUPS = {"onnxruntime": "graphs", "databases": "databases", "adapters": "adapters"}
+GROUPS = {"onnxruntime": "graphs", "engines": "engines", "databases": "databases", "adapters": "adapters"}
 """Names that stand for several parts at once."""
 
 
@@ -31,11 +31,11 @@ class Partial:
 
 def names_of(manifest: Manifest) -> tuple[str, ...]:
     """Every part of a bundle, lowerings first."""
-    return (*manifest.graphs, *manifest.databases, *manifest.adapters)
+    return (*manifest.graphs, *manifest.engines, *manifest.databases, *manifest.adapters)
 
 
 def choose(manifest: Manifest, only: Sequence[str], where: str) -> tuple[str, ...]:
-    """The parts that ``only`` asks for: all if it is empty; no lowering named means every lowering.
+    """The parts that ``only`` asks for: all if it is empty; no lowering or engines named means every lowering.
 
     A group's name stands for its parts, the bundle's precision for nothing more than the base. Raises
     BundleError for a name that the bundle does not have.
@@ -49,7 +49,7 @@ def choose(manifest: Manifest, only: Sequence[str], where: str) -> tuple[str, ..
         elif name != manifest.precision:
             known = (*names_of(manifest), *GROUPS, manifest.precision)
             raise BundleError(f"{where}: has no part {name!r}, expected some of {', '.join(known)}")
-    if not chosen.intersection(manifest.graphs):
+    if not chosen.intersection((*manifest.graphs, *manifest.engines)):
         chosen.update(manifest.graphs)
     return tuple(name for name in names_of(manifest) if not only or name in chosen)
 
@@ -67,6 +67,7 @@ def reduce(manifest: Manifest, parts: Iterable[str]) -> Manifest:
         graphs=_only(manifest.graphs, held),
         databases=_only(manifest.databases, held),
         adapters=_only(manifest.adapters, held),
+        engines=_only(manifest.engines, held),
         files={name: info for name, info in manifest.files.items() if name not in left_out},
     )
 
@@ -93,6 +94,8 @@ def read_partial(data: bytes, manifest: Manifest, where: str) -> tuple[str, ...]
 def _files_of(manifest: Manifest, part: str) -> set[str]:
     if part in manifest.graphs:
         return set(manifest.graphs[part].paths)
+    if part in manifest.engines:
+        return set(manifest.files_of_engines(part))
     return {manifest.databases.get(part) or manifest.adapters[part]}
 
 

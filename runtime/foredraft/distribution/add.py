@@ -1,4 +1,4 @@
-"""Add a token database or an adapter to a bundle: a new manifest, and therefore a new signature."""
+"""Add a token database, an adapter or engines to a bundle: a new manifest, and therefore a new signature."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import mmap
 import os
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from foredraft.bundle import Bundle
-from foredraft.bundle.manifest import FILE_NAME, PARTIAL, SCHEMA, SIGNATURE, FileInfo, Manifest
+from foredraft.bundle.manifest import FILE_NAME, PARTIAL, SCHEMA, SIGNATURE, EngineSet, FileInfo, Manifest
 from foredraft.bundle.parts import names_of, partial_bytes
 from foredraft.bundle.tensor_file import parse_header
 from foredraft.errors import BundleError
@@ -32,7 +33,8 @@ def add_database(bundle: Bundle, file: Path, name: str | None = None) -> Bundle:
     database.close()
     chosen = name or file.stem
     path = f"db/{chosen}.fdb"
-    return _add(bundle, file, chosen, path, replace(manifest, databases={**manifest.databases, chosen: path}))
+    changed = replace(manifest, databases={**manifest.databases, chosen: path})
+    return _add(bundle, {path: file}, chosen, changed)
 
 
 def add_adapter(bundle: Bundle, file: Path, name: str | None = None) -> Bundle:
@@ -46,27 +48,43 @@ def add_adapter(bundle: Bundle, file: Path, name: str | None = None) -> Bundle:
         raise BundleError(f"{file}: cannot be read ({error}); expected a safetensors file") from error
     chosen = name or file.stem
     path = f"adapters/{chosen}.safetensors"
-    return _add(bundle, file, chosen, path, replace(manifest, adapters={**manifest.adapters, chosen: path}))
+    changed = replace(manifest, adapters={**manifest.adapters, chosen: path})
+    return _add(bundle, {path: file}, chosen, changed)
 
 
-def _add(bundle: Bundle, file: Path, name: str, path: str, manifest: Manifest) -> Bundle:
-    """In an order that opens at every moment: until the last step the new part counts as not here."""
+def add_engines(bundle: Bundle, folder: Path, name: str, engines: EngineSet) -> Bundle:
+    """Move the files of a set of engines from ``folder``, where they lie as they will in the bundle, into it.
+
+    A set of that name is replaced. The bundle loses its signature. Raises BundleError for a name that is taken.
+    """
+    manifest = bundle.published
+    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    old = set(manifest.files_of_engines(name)) if name in manifest.engines else set()
+    kept = {path: info for path, info in manifest.files.items() if path not in old}
+    changed = replace(manifest, engines={**manifest.engines, name: engines}, files=kept)
+    return _add(bundle, files, name, changed)
+
+
+def _add(bundle: Bundle, incoming: dict[str, Path], name: str, manifest: Manifest) -> Bundle:
+    """In an order that opens at every moment: until the last step the new part counts as not here.
+
+    ``incoming`` are files by their path in the bundle.
+    """
     folder = bundle.path
     held = [part for part in names_of(bundle.manifest) if part != name]
-    with locked(folder.absolute()):
-        incoming, info = _copy_in(folder, file)
-        files = dict(sorted({**manifest.files, path: info}.items()))
+    with locked(folder.absolute()), TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.added-") as beside:
+        copies = {path: _copy_in(Path(beside) / str(at), file) for at, (path, file) in enumerate(incoming.items())}
+        files = dict(sorted({**manifest.files, **{path: info for path, (_, info) in copies.items()}}.items()))
         changed = replace(manifest, files=files, schema=f"{SCHEMA[0]}.{SCHEMA[1]}")
-        try:
-            changed.check(str(folder / FILE_NAME))
-        except BundleError:
-            incoming.unlink()
-            raise
+        changed.check(str(folder / FILE_NAME))
         put_inside(folder, PARTIAL, partial_bytes(held))
+        for path in set(bundle.published.files) - set(files):
+            (folder / path).unlink(missing_ok=True)
         put_inside(folder, FILE_NAME, changed.to_bytes())
         (folder / SIGNATURE).unlink(missing_ok=True)
-        (folder / path).parent.mkdir(exist_ok=True)
-        incoming.replace(folder / path)
+        for path, (copy, _) in copies.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            copy.replace(folder / path)
         if set(held) | {name} == set(names_of(changed)):
             (folder / PARTIAL).unlink()
         else:
@@ -74,9 +92,9 @@ def _add(bundle: Bundle, file: Path, name: str, path: str, manifest: Manifest) -
     return Bundle.open(folder)
 
 
-def _copy_in(folder: Path, file: Path) -> tuple[Path, FileInfo]:
-    """A copy beside the bundle, with its size and hash."""
-    copy, digest, size = folder.parent / f".{folder.name}.added", hashlib.sha256(), 0
+def _copy_in(copy: Path, file: Path) -> tuple[Path, FileInfo]:
+    """A flushed copy of the file, with its size and hash."""
+    digest, size = hashlib.sha256(), 0
     with file.open("rb") as data, copy.open("wb") as out:
         while block := data.read(_BLOCK):
             digest.update(block)
