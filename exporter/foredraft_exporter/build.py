@@ -15,6 +15,7 @@ import foredraft
 from foredraft.bundle.manifest import (
     FILE_NAME,
     SCHEMA,
+    EngineSet,
     FileInfo,
     GraphFiles,
     Manifest,
@@ -29,7 +30,12 @@ from foredraft_exporter.checkpoint import Checkpoint, open_checkpoint
 from foredraft_exporter.exits.additions import ExitOptions, add_exits
 from foredraft_exporter.models import architecture_of
 from foredraft_exporter.models import decoder as decoder_of
+from foredraft_exporter.precision import ROWS, TILES
 from foredraft_exporter.space import check_space
+from foredraft_exporter.storage import Floats
+from foredraft_exporter.tensorrt.engine_set import Tell, build_engines, require_builder
+from foredraft_exporter.tensorrt.options import EngineOptions, slots_for
+from foredraft_exporter.tensorrt.plan import builder_memory, engine_lowerings, engines_size
 from foredraft_exporter.weight_plan import WeightPlan, plan
 from foredraft_exporter.weights import PEAK_MEMORY, Progress, WeightReport, read_layout, write_weights
 from foredraft_graphs.decoder import Decoder
@@ -40,7 +46,7 @@ from foredraft_graphs.portable import PortableLowering
 from foredraft_graphs.segment import segment_graph
 from foredraft_graphs.weights import WeightsFile
 
-LOWERINGS: tuple[type[Lowering], ...] = (KernelLowering, PortableLowering)
+CPU_LOWERINGS: tuple[Lowering, ...] = (KernelLowering(), PortableLowering())
 _GRAPHS_SIZE = 8 << 20
 """Room for graphs, tokenizer and manifest in the estimate, in bytes."""
 
@@ -53,9 +59,12 @@ class ExportPlan:
     decoder: Decoder
     exits: tuple[int, ...]
     weights: WeightPlan
+    layout: str
+    lowerings: tuple[Lowering, ...]
     precision: str
     disk: int
     memory: int
+    engines: EngineOptions | None = None
 
 
 def prepare(
@@ -65,25 +74,35 @@ def prepare(
     precision: str = "auto",
     context: int | None = None,
     exit_options: ExitOptions | None = None,
+    engines: EngineOptions | None = None,
 ) -> ExportPlan:
     """Open the source and decide everything; reads headers, a few rows and the exits' adapters only.
 
-    Raises CheckpointError or UnsupportedModelError for a source that cannot be exported exactly, ForedraftError for
-    exits that do not cut the model or options that do not fit them.
+    Without ``engines`` the bundle is for ONNX Runtime's CPU engine. Raises CheckpointError or UnsupportedModelError
+    for a source that cannot be exported exactly, ForedraftError for exits that do not cut the model or options that do
+    not fit them.
     """
     checkpoint = open_checkpoint(source)
     decoder = decoder_of(checkpoint.info.config, context)
     check_exits(exits, decoder.layers)
     checkpoint, extras = add_exits(checkpoint, decoder, exits, exit_options or ExitOptions())
-    weights = plan(checkpoint, decoder, precision, extras)
+    layout = ROWS if engines else TILES
+    weights = plan(checkpoint, decoder, precision, extras, layout)
+    label = _label(weights)
+    count = len(exits) + 2  # the segments and the head
+    size = engines_size(engines, weights.nbytes, decoder.layers, count) if engines else 0
+    lowerings = engine_lowerings(decoder, engines, label) if engines else CPU_LOWERINGS
     return ExportPlan(
         checkpoint,
         decoder,
         tuple(exits),
         weights,
-        _label(weights),
-        disk=weights.nbytes + _GRAPHS_SIZE,
-        memory=PEAK_MEMORY,
+        layout.name,
+        tuple(lowering for lowering in lowerings if lowering.supports(decoder)),
+        label,
+        disk=weights.nbytes + _GRAPHS_SIZE + size,
+        memory=builder_memory(engines, weights.nbytes) if engines else PEAK_MEMORY,
+        engines=engines,
     )
 
 
@@ -104,17 +123,24 @@ def export(
     precision: str = "auto",
     context: int | None = None,
     exit_options: ExitOptions | None = None,
+    engines: EngineOptions | None = None,
     replace: bool = False,
     progress: Progress | None = None,
+    building: Tell | None = None,
     planned: Callable[[ExportPlan], None] | None = None,
 ) -> tuple[Manifest, WeightReport]:
     """Write the bundle ``out``; it appears complete or not at all.
 
     ``planned`` is told the plan before any weight is read; ``progress`` is called with (bytes done, bytes in all,
-    tensor). Raises as ``prepare`` does, and ForedraftError if ``out`` exists (unless ``replace``), is being written
-    by someone else, or does not fit on the disk.
+    tensor), ``building`` as ``build_engines`` calls it. Raises as ``prepare`` does, and ForedraftError if ``out``
+    exists (unless ``replace``), is being written by someone else, or does not fit on the disk, or if an engine cannot
+    be built.
     """
-    chosen = prepare(source, exits=exits, precision=precision, context=context, exit_options=exit_options)
+    if engines:
+        require_builder(engines)
+    chosen = prepare(
+        source, exits=exits, precision=precision, context=context, exit_options=exit_options, engines=engines
+    )
     target = Path(out)
     check_space(target, chosen.disk)
     if planned:
@@ -125,15 +151,16 @@ def export(
         report = write_weights(folder / weights, chosen.checkpoint, chosen.decoder, chosen.weights, progress)
         graphs = _write_graphs(folder, chosen, weights)
         tokenizer = _write_text_files(folder, chosen)
-        manifest = _manifest(folder, chosen, weights, graphs, tokenizer)
+        built = _build_engines(folder, chosen, graphs, building) if engines else {}
+        manifest = _manifest(folder, chosen, weights, graphs, tokenizer, built)
         (folder / FILE_NAME).write_bytes(manifest.to_bytes())
     return manifest, report
 
 
 def _label(weights: WeightPlan) -> str:
-    """A precision's name: that of the body's narrowest matrix, 4-bit bodies keeping their head at 8."""
-    bits = min(weights.bits.values())
-    return "fp32" if bits == 32 else f"int{bits}"
+    """A precision's name: that of the body's narrowest matrix, 4-bit bodies keeping their head wider."""
+    narrowest = min((matrix.storage for matrix in weights.matrices), key=lambda storage: storage.bits)
+    return narrowest.kind if isinstance(narrowest, Floats) else f"int{narrowest.bits}"
 
 
 def _segments(exits: Sequence[int], layers: int) -> list[tuple[int, int]]:
@@ -142,11 +169,9 @@ def _segments(exits: Sequence[int], layers: int) -> list[tuple[int, int]]:
 
 def _write_graphs(folder: Path, chosen: ExportPlan, weights: str) -> dict[str, GraphFiles]:
     location = Path(weights).relative_to("graphs").as_posix()
-    file = WeightsFile(location, read_layout(folder / weights), chosen.weights.bits)
+    file = WeightsFile(location, read_layout(folder / weights), chosen.weights.bits, chosen.layout)
     written = {}
-    for lowering in (make() for make in LOWERINGS):
-        if not lowering.supports(chosen.decoder):
-            continue
+    for lowering in chosen.lowerings:
         paths = []
         for index, (first, last) in enumerate(_segments(chosen.exits, chosen.decoder.layers)):
             graph = segment_graph(chosen.decoder, first, last, file, lowering, f"segment-{index}")
@@ -159,6 +184,24 @@ def _write_graphs(folder: Path, chosen: ExportPlan, weights: str) -> dict[str, G
             ir.save(draft_head_graph(chosen.decoder, file, lowering), folder / draft_head)
         written[lowering.name] = GraphFiles(tuple(paths), head, draft_head)
     return written
+
+
+def _build_engines(
+    folder: Path, chosen: ExportPlan, graphs: dict[str, GraphFiles], tell: Tell | None
+) -> dict[str, EngineSet]:
+    assert chosen.engines is not None
+    d, options = chosen.decoder, chosen.engines
+    report = build_engines(
+        folder,
+        folder,
+        graphs[options.graphs],
+        options,
+        shape=(d.heads, d.kv_heads, d.head_dim, d.rotary_dim),
+        precision=chosen.precision,
+        slots=slots_for(d.context),
+        tell=tell,
+    )
+    return {options.name: report.engines}
 
 
 def _write_text_files(folder: Path, chosen: ExportPlan) -> TokenizerInfo:
@@ -180,7 +223,12 @@ def _write_text_files(folder: Path, chosen: ExportPlan) -> TokenizerInfo:
 
 
 def _manifest(
-    folder: Path, chosen: ExportPlan, weights: str, graphs: dict[str, GraphFiles], tokenizer: TokenizerInfo
+    folder: Path,
+    chosen: ExportPlan,
+    weights: str,
+    graphs: dict[str, GraphFiles],
+    tokenizer: TokenizerInfo,
+    engines: dict[str, EngineSet],
 ) -> Manifest:
     info, d = chosen.checkpoint.info, chosen.decoder
     if tokenizer.vocab_size > d.vocab_size:
@@ -210,6 +258,7 @@ def _manifest(
         tokenizer=tokenizer,
         weights=weights,
         graphs=graphs,
+        engines=engines,
         files=_files(folder),
     )
 

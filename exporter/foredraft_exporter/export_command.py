@@ -19,6 +19,7 @@ Examples:
   foredraft export ./my-model --out my-model.foredraft --exits 4,8 --context 4096
   foredraft export ./my-model --out my-model.foredraft --exits 4,8 --adapters my-exits.safetensors
   foredraft export model.Q4_1.gguf --out model.foredraft
+  foredraft export llama-7b --backend tensorrt-rtx --targets sm89,sm120 --precision fp16
 """
 
 
@@ -39,8 +40,30 @@ def _exits(_context: click.Context, _parameter: click.Parameter, value: str | No
     "--precision",
     default="auto",
     show_default=True,
-    type=click.Choice(["auto", "fp32", "int8", "int4"]),
-    help="auto keeps a GGUF's own 4- and 8-bit numbers exactly; anything else becomes int8.",
+    type=click.Choice(["auto", "fp32", "fp16", "bf16", "int8", "int4"]),
+    help="auto keeps a GGUF's own 4- and 8-bit numbers exactly; anything else becomes int8. TensorRT: auto is fp16.",
+)
+@click.option(
+    "--backend",
+    default="onnxruntime",
+    show_default=True,
+    type=click.Choice(["onnxruntime", "tensorrt-rtx", "tensorrt"]),
+    help="Who runs it: ONNX Runtime on the CPU, or engines built now for NVIDIA GPUs.",
+)
+@click.option("--targets", help="Compute capabilities to build engines for [default for tensorrt-rtx: sm89,sm120].")
+@click.option(
+    "--attention",
+    default="plugin",
+    show_default=True,
+    type=click.Choice(["plugin", "native"]),
+    help="Engines' attention: our kernel, or TensorRT's own layers.",
+)
+@click.option(
+    "--weights",
+    default="inputs",
+    show_default=True,
+    type=click.Choice(["inputs", "constants"]),
+    help="Whether engines are code alone, given the weights when they run, or hold them.",
 )
 @click.option("--context", type=click.IntRange(1), help="Longest text in tokens [default: the model's own].")
 @click.option("--adapters", type=click.Path(path_type=Path), help="How exits are read out: a file of 'exits fit'.")
@@ -65,6 +88,10 @@ def export(
     out: Path | None,
     exits: list[int] | None,
     precision: str,
+    backend: str,
+    targets: str | None,
+    attention: str,
+    weights: str,
     context: int | None,
     adapters: Path | None,
     lens: Path | None,
@@ -84,6 +111,8 @@ def export(
     from foredraft_exporter import catalog
     from foredraft_exporter.build import export as run
     from foredraft_exporter.exits.additions import ExitOptions
+    from foredraft_exporter.tensorrt.options import engine_options
+    from foredraft_exporter.tensorrt.show import engine_lines, shown
 
     entry = None if Path(source).expanduser().exists() else catalog.find(source)
     if exits is None:
@@ -91,6 +120,7 @@ def export(
     target = (
         out or Path("bundles") / f"{Path(source).expanduser().absolute().stem if not entry else entry.name}.foredraft"
     )
+    engines = None if backend == "onnxruntime" else engine_options(backend, targets, attention, weights)
     console = Console(stderr=True, highlight=False, quiet=quiet)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
@@ -113,8 +143,10 @@ def export(
             precision=precision,
             context=context,
             exit_options=ExitOptions(adapters, lens, draft_vocab, draft_vocab_text),
+            engines=engines,
             replace=force,
             planned=planned,
+            building=shown(bar, console),
             progress=lambda done, total, what: bar.update(task, completed=done, total=total, description=what),
         )
     if report.errors:
@@ -125,6 +157,8 @@ def export(
         )
     else:
         console.print(f"weights: the checkpoint's own numbers, bit for bit ({manifest.precision})")
+    for line in engine_lines(manifest):
+        console.print(line)
     console.print(f"wrote {target} ({_size(sum(f.size for f in manifest.files.values()))})")
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foredraft.bundle import Bundle
 from foredraft.errors import ForedraftError
-from foredraft_exporter.blocks import fits
 from foredraft_exporter.checkpoint import Checkpoint
 from foredraft_exporter.weight_plan import WeightPlan, plan
 from foredraft_exporter.weights import read_layout
@@ -30,20 +29,30 @@ class Limits:
 
 
 FLOAT = Limits("float32 throughout", relative=5e-4, argmax=0.998, perplexity=0.001)
+FLOATS = {
+    "fp32": FLOAT,
+    "fp16": Limits("weights rounded to float16", relative=0.02, argmax=0.98, perplexity=0.005),
+    "bf16": Limits("weights rounded to bfloat16", relative=0.1, argmax=0.95, perplexity=0.02),
+}
 ACTIVATIONS = Limits(
     "weights as in the source, activations rounded to 8 bits", relative=0.25, argmax=0.95, perplexity=0.03
 )
 EIGHT_BITS = Limits("weights and activations rounded to 8 bits", relative=0.25, argmax=0.95, perplexity=0.03)
 FOUR_BITS = Limits("weights rounded to 4 bits, activations to 8", relative=0.6, argmax=0.8, perplexity=0.15)
+EIGHT_BIT_ROWS = replace(EIGHT_BITS, kind="weights rounded to 8 bits, a scale for each row")
+FOUR_BIT_ROWS = replace(FOUR_BITS, kind="weights rounded to 4 bits, a scale for each 32")
 
 
 def limits_for(bundle: Bundle, checkpoint: Checkpoint, decoder: Decoder) -> Limits:
     """What to expect of this bundle against this source. Raises ForedraftError for an unknown precision."""
     precision = bundle.manifest.precision
-    if precision == "fp32":
-        return FLOAT
+    if precision in FLOATS:
+        return FLOATS[precision]
     if precision not in ("int8", "int4"):
-        raise ForedraftError(f"{bundle.path}: precision {precision!r}; this check knows fp32, int8 and int4")
+        known = ", ".join((*FLOATS, "int8", "int4"))
+        raise ForedraftError(f"{bundle.path}: precision {precision!r}; this check knows {known}")
+    if "kernels" not in bundle.manifest.graphs:
+        return FOUR_BIT_ROWS if precision == "int4" else EIGHT_BIT_ROWS
     planned = _plan_of(bundle, checkpoint, decoder)
     rounded = {4 if precision == "int4" else 8} if planned is None else _rounded_bits(planned, checkpoint)
     if not rounded:
@@ -62,8 +71,7 @@ def _plan_of(bundle: Bundle, checkpoint: Checkpoint, decoder: Decoder) -> Weight
 def _rounded_bits(planned: WeightPlan, checkpoint: Checkpoint) -> set[int]:
     """The widths of matrices whose numbers are not all the source's own."""
     return {
-        matrix.format.bits
+        matrix.bits
         for matrix in planned.matrices
-        if matrix.format is not None
-        and not all(fits(checkpoint.block_format(part), matrix.format) for part in matrix.parts)
+        if any(matrix.storage.rounds(checkpoint, part) for part in matrix.parts)
     }

@@ -52,6 +52,18 @@ def squared_error(rows: NDArray[np.float32], blocks: Blocks) -> tuple[float, flo
     return float(np.vdot(difference, difference)), float(np.vdot(rows, rows))
 
 
+def round_rows(rows: NDArray[np.float32], name: str) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
+    """``rows`` float32 [N, K] -> codes int8 [N, K], scale float16 [N]: each row symmetric around zero.
+
+    Raises ``UnsupportedModelError`` naming the tensor for a row that a float16 scale cannot hold.
+    """
+    top = np.abs(rows).max(axis=1)
+    if top.size and top.max() / 127 > 65504:
+        raise UnsupportedModelError(f"{name}: has values beyond what a float16 scale can hold; use --precision bf16")
+    scale = (top / np.float32(127)).astype(np.float16)
+    return np.clip(np.rint(rows * _inverse(scale)[:, None]), -127, 127).astype(np.int8), scale
+
+
 def _symmetric8(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float16]]:
     scale = (np.abs(x).max(axis=1) / np.float32(127)).astype(np.float16)
     codes = np.clip(np.rint(x * _inverse(scale)[:, None]), -128, 127) + 128

@@ -9,27 +9,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foredraft.errors import CheckpointError, UnsupportedModelError
-from foredraft_exporter.blocks import BlockFormat
 from foredraft_exporter.checkpoint import Checkpoint
-from foredraft_exporter.precision import matrix_format
+from foredraft_exporter.precision import TILES, Chooser, Layout
+from foredraft_exporter.storage import Floats, Storage
 from foredraft_graphs.decoder import Decoder
-from foredraft_plugins.block_linear.packing import BLOCK, packed_shapes
+from foredraft_plugins.block_linear.packing import BLOCK
 
 ALIGNMENT = 64
 _SAFETENSORS_DTYPE = {
-    "uint8": "U8", "int8": "I8", "uint16": "U16", "float16": "F16", "float32": "F32", "int32": "I32",
+    "uint8": "U8", "int8": "I8", "uint16": "U16", "float16": "F16", "bfloat16": "BF16",
+    "float32": "F32", "int32": "I32",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A weight [n, k]: the rows of ``parts`` (checkpoint names) in order; float32 if ``format`` is None."""
+    """A weight [n, k]: the rows of ``parts`` (checkpoint names) in order."""
 
     name: str
     parts: tuple[str, ...]
     rows: tuple[int, ...]
     k: int
-    format: BlockFormat | None
+    storage: Storage
 
     @property
     def n(self) -> int:
@@ -37,7 +38,7 @@ class Matrix:
 
     @property
     def bits(self) -> int:
-        return 32 if self.format is None else self.format.bits
+        return self.storage.bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +91,20 @@ class WeightPlan:
 
     @property
     def bits(self) -> dict[str, int]:
-        """4, 8 or 32 for each matrix, as the graphs want it."""
+        """4, 8, 16 or 32 for each matrix, as the graphs want it."""
         return {matrix.name: matrix.bits for matrix in self.matrices}
 
 
-def plan(checkpoint: Checkpoint, decoder: Decoder, precision: str, extras: Extras | None = None) -> WeightPlan:
-    """The file for ``decoder`` at ``precision`` (auto, fp32, int8, int4), with ``extras`` beside the model.
+def plan(
+    checkpoint: Checkpoint, decoder: Decoder, precision: str, extras: Extras | None = None, layout: Layout = TILES
+) -> WeightPlan:
+    """The file for ``decoder`` at ``precision`` (one of ``layout``'s), with ``extras`` beside the model.
 
     Raises ``CheckpointError`` for a tensor that is missing or has another shape than the config says, and
     ``UnsupportedModelError`` for one that has no place here, or a width that cannot be quantized.
     """
-    matrices = tuple(_matrix(checkpoint, precision, *item) for item in _matrices(decoder))
+    storage = layout.chooser(precision)
+    matrices = tuple(_matrix(checkpoint, storage, *item) for item in _matrices(decoder))
     vectors = tuple(_vectors(decoder))
     for vector in vectors:
         _check_shapes(checkpoint, vector.parts, vector.size, None)
@@ -112,7 +116,7 @@ def plan(checkpoint: Checkpoint, decoder: Decoder, precision: str, extras: Extra
             f"{checkpoint.info.config.get('model_type')} model; it would be left out and change the output"
         )
     extras = extras or Extras()
-    matrices += tuple(_extra_matrix(checkpoint, precision, *item) for item in extras.matrices)
+    matrices += tuple(_extra_matrix(checkpoint, storage, *item) for item in extras.matrices)
     tensors = _lay_out(matrices, vectors, decoder, extras.constants)
     return WeightPlan(matrices, vectors, tensors, extras.constants, extras.metadata)
 
@@ -155,24 +159,23 @@ def _vectors(d: Decoder) -> Iterator[Vector]:
 
 
 def _matrix(
-    checkpoint: Checkpoint, precision: str, name: str, parts: tuple[str, ...], rows: tuple[int, ...], k: int
+    checkpoint: Checkpoint, storage: Chooser, name: str, parts: tuple[str, ...], rows: tuple[int, ...], k: int
 ) -> Matrix:
     for part, n in zip(parts, rows, strict=True):
         _check_shapes(checkpoint, (part,), n, k)
-    formats = [checkpoint.block_format(part) for part in parts]
-    chosen = matrix_format(precision, formats, wide=name in ("head", "embed"))
-    if chosen is not None and k % BLOCK:
+    chosen = storage([checkpoint.block_format(part) for part in parts], name in ("head", "embed"))
+    if chosen.bits < 16 and k % BLOCK:
         raise UnsupportedModelError(
             f"{name}: rows of {k} are no multiple of {BLOCK}, which quantized weights need; export with "
-            "--precision fp32"
+            "--precision fp32 (for TensorRT: fp16)"
         )
     return Matrix(name, parts, rows, k, chosen)
 
 
-def _extra_matrix(checkpoint: Checkpoint, precision: str, name: str, part: str, n: int, k: int) -> Matrix:
+def _extra_matrix(checkpoint: Checkpoint, storage: Chooser, name: str, part: str, n: int, k: int) -> Matrix:
     """As wide as a head: those of an exit are read for every draft, and are too small to save on."""
-    chosen = matrix_format(precision, [checkpoint.block_format(part)], wide=True)
-    return Matrix(name, (part,), (n,), k, None if k % BLOCK else chosen)
+    chosen = storage([checkpoint.block_format(part)], True)
+    return Matrix(name, (part,), (n,), k, chosen if k % BLOCK == 0 or chosen.bits >= 16 else Floats("fp32"))
 
 
 def _check_shapes(checkpoint: Checkpoint, parts: tuple[str, ...], n: int, k: int | None) -> None:
@@ -210,11 +213,11 @@ def _lay_out(
 
 
 def _matrix_tensors(matrix: Matrix) -> Iterator[tuple[str, str, tuple[int, ...], int]]:
-    if matrix.format is None:
-        yield matrix.name, "F32", (matrix.n, matrix.k), 4 * matrix.n * matrix.k
-        return
-    shapes = packed_shapes(matrix.n, matrix.k, matrix.format.bits, matrix.format.has_min)
-    for suffix, (shape, dtype) in shapes.items():
-        kind = np.dtype(dtype)
-        nbytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-        yield f"{matrix.name}.{suffix}", _SAFETENSORS_DTYPE[kind.name], tuple(shape), nbytes
+    for suffix, (shape, dtype) in matrix.storage.shapes(matrix.n, matrix.k).items():
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        yield tensor_name(matrix.name, suffix), _SAFETENSORS_DTYPE[dtype.name], tuple(shape), nbytes
+
+
+def tensor_name(matrix: str, suffix: str) -> str:
+    """What one array of a matrix is called in the file."""
+    return f"{matrix}.{suffix}" if suffix else matrix

@@ -13,18 +13,15 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from foredraft.errors import CheckpointError
-from foredraft_exporter.blocks import Blocks, fits, widen
 from foredraft_exporter.checkpoint import Checkpoint
 from foredraft_exporter.mapped import MappedFile
 from foredraft_exporter.models import architecture_of
-from foredraft_exporter.quantize import quantize, squared_error
 from foredraft_exporter.rope import rotary_tables
 from foredraft_exporter.safetensors_header import read_header
-from foredraft_exporter.weight_plan import ALIGNMENT, Matrix, PlannedTensor, WeightPlan
+from foredraft_exporter.storage import Rounding, check_finite
+from foredraft_exporter.weight_plan import ALIGNMENT, Matrix, PlannedTensor, WeightPlan, tensor_name
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.weights import TensorLocation
-from foredraft_plugins.block_linear.packing import pack
 
 Progress = Callable[[int, int, str], None]
 """``(bytes_done, bytes_total, what)``."""
@@ -64,7 +61,9 @@ def write_weights(
             if error is not None:
                 errors[matrix.name] = error
         for vector in plan.vectors:
-            writer.write(vector.name, _finite(np.concatenate([checkpoint.read(p) for p in vector.parts]), vector.name))
+            writer.write(
+                vector.name, check_finite(np.concatenate([checkpoint.read(p) for p in vector.parts]), vector.name)
+            )
         tables = rotary_tables(checkpoint.info.config, decoder, architecture_of(checkpoint.info.config).rope_theta)
         for name, table in zip(("rope.cos", "rope.sin"), tables, strict=True):
             writer.write(name, table)
@@ -128,22 +127,14 @@ class _Writer:
 
 def _write_matrix(writer: _Writer, checkpoint: Checkpoint, matrix: Matrix) -> float | None:
     """Returns the relative error of rounding, or None if every number is the checkpoint's own."""
-    wrong, total = 0.0, 0.0
+    rounding = Rounding()
     for start, stop in _chunks(matrix):
-        pieces = list(_pieces(matrix, start, stop))
-        if matrix.format is None:
-            rows = [_finite(checkpoint.read_rows(part, a, b), part) for part, a, b in pieces]
-            writer.write(matrix.name, np.concatenate(rows))
-        else:
-            blocks = []
-            for part, a, b in pieces:
-                held, difference, squares = _in_blocks(checkpoint, matrix, part, a, b)
-                blocks.append(held)
-                wrong, total = wrong + difference, total + squares
-            for suffix, values in _packed(blocks).items():
-                writer.write(f"{matrix.name}.{suffix}", values)
+        encoded, difference = matrix.storage.encode(checkpoint, list(_pieces(matrix, start, stop)))
+        rounding += difference
+        for suffix, values in encoded.items():
+            writer.write(tensor_name(matrix.name, suffix), values)
         checkpoint.release()
-    return math.sqrt(wrong / total) if total else None
+    return math.sqrt(rounding.wrong / rounding.total) if rounding.total else None
 
 
 def _chunks(matrix: Matrix) -> Iterator[tuple[int, int]]:
@@ -160,32 +151,3 @@ def _pieces(matrix: Matrix, start: int, stop: int) -> Iterator[tuple[str, int, i
         if a < b:
             yield part, a, b
         first += rows
-
-
-def _in_blocks(checkpoint: Checkpoint, matrix: Matrix, part: str, start: int, stop: int) -> tuple[Blocks, float, float]:
-    """Rows in the matrix's format, with the squared error and squares of what was rounded (else 0, 0)."""
-    assert matrix.format is not None
-    if fits(checkpoint.block_format(part), matrix.format):
-        own = checkpoint.blocks(part, start, stop)
-        assert own is not None
-        return widen(own, matrix.format, part), 0.0, 0.0
-    rows = checkpoint.read_rows(part, start, stop)
-    rounded = quantize(rows, matrix.format.bits, part)
-    difference, squares = squared_error(rows, rounded)
-    return widen(rounded, matrix.format, part), difference, squares
-
-
-def _packed(blocks: list[Blocks]) -> dict[str, NDArray[np.generic]]:
-    low = [b.min for b in blocks if b.min is not None]
-    return pack(
-        np.concatenate([b.codes for b in blocks]),
-        np.concatenate([b.scale for b in blocks]),
-        np.concatenate(low) if low else None,
-        blocks[0].bits,
-    )
-
-
-def _finite(values: NDArray[np.float32], name: str) -> NDArray[np.float32]:
-    if not np.isfinite(values).all():
-        raise CheckpointError(f"{name}: has values that are not finite (NaN or infinity); the checkpoint is damaged")
-    return values

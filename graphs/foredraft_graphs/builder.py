@@ -17,6 +17,7 @@ _DTYPES = {
     "F16": ir.DataType.FLOAT16,
     "BF16": ir.DataType.BFLOAT16,
     "U8": ir.DataType.UINT8,
+    "I8": ir.DataType.INT8,
 }
 
 Dim = int | str
@@ -24,11 +25,16 @@ Attribute = str | int | float | Sequence[int] | Sequence[float]
 
 
 class GraphBuilder:
-    """Collects nodes, inputs, outputs and initializers, each named, and turns them into a model."""
+    """Collects nodes, inputs, outputs and initializers, each named, and turns them into a model.
 
-    def __init__(self, name: str, weights: WeightsFile) -> None:
+    With ``weights_as_inputs`` the tensors of the weights file become inputs, after all others.
+    """
+
+    def __init__(self, name: str, weights: WeightsFile, weights_as_inputs: bool = False) -> None:
         self.name = name
         self.weights = weights
+        self._weights_as_inputs = weights_as_inputs
+        self._weight_inputs: dict[str, ir.Value] = {}
         self._tape = tape.Tape()
         self._inputs: list[ir.Value] = []
         self._outputs: list[ir.Value] = []
@@ -82,19 +88,21 @@ class GraphBuilder:
             self._add_initializer(name, array.shape, ir.tensor(np.asarray(array, order="C"), name=name))
         return self._initializers[name]
 
-    def weight(self, name: str) -> ir.Value:
-        """A tensor of the weights file, by reference."""
+    def weight(self, name: str, packed: ir.DataType | None = None) -> ir.Value:
+        """A tensor of the weights file, by reference; ``packed`` says what its bytes hold, two to a byte (INT4)."""
+        location = self.weights.tensors[name]
+        dtype, shape = packed or _DTYPES[location.dtype], location.shape
+        if packed:
+            shape = (*shape[:-1], 2 * shape[-1])
+        if self._weights_as_inputs:
+            if name not in self._weight_inputs:
+                self._weight_inputs[name] = ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(dtype))
+            return self._weight_inputs[name]
         if name not in self._initializers:
-            location = self.weights.tensors[name]
             tensor = ir.ExternalTensor(
-                self.weights.location,
-                location.offset,
-                location.nbytes,
-                _DTYPES[location.dtype],
-                shape=ir.Shape(location.shape),
-                name=name,
+                self.weights.location, location.offset, location.nbytes, dtype, shape=ir.Shape(shape), name=name
             )
-            self._add_initializer(name, location.shape, tensor)
+            self._add_initializer(name, shape, tensor)
         return self._initializers[name]
 
     def has_weight(self, name: str) -> bool:
@@ -102,7 +110,7 @@ class GraphBuilder:
 
     def model(self) -> ir.Model:
         graph = ir.Graph(
-            self._inputs,
+            [*self._inputs, *self._weight_inputs.values()],
             self._outputs,
             nodes=self._tape.nodes,
             initializers=list(self._initializers.values()),

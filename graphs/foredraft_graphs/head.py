@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from foredraft_graphs.builder import GraphBuilder
@@ -14,7 +15,10 @@ DRAFT_IDS = "draft_head.ids"
 
 
 def head_graph(decoder: Decoder, weights: WeightsFile, lowering: Lowering) -> ir.Model:
-    """``readout`` float32 [T, hidden_size] -> ``logits`` float32 [T, vocab_size]."""
+    """``readout`` float32 [T, hidden_size] -> ``logits`` float32 [T, vocab_size].
+
+    Some lowerings also give ``top_ids`` int32 and ``top_logits`` float32 [T, k], the likeliest first.
+    """
     return _graph(decoder, weights, lowering, "head", decoder.vocab_size)
 
 
@@ -25,10 +29,16 @@ def draft_head_graph(decoder: Decoder, weights: WeightsFile, lowering: Lowering)
 
 
 def _graph(decoder: Decoder, weights: WeightsFile, lowering: Lowering, weight: str, rows: int) -> ir.Model:
-    g = GraphBuilder(weight.replace("_", "-"), weights)
+    g = GraphBuilder(weight.replace("_", "-"), weights, lowering.weights_as_inputs)
     readout = g.input("readout", ir.DataType.FLOAT, ["T", decoder.hidden_size])
     logits = lowering.linear(g, readout, weight, rows, decoder.hidden_size, f"{weight}/out")
     if g.has_weight(f"{weight}.bias"):
         logits = g.op("Add", logits, g.weight(f"{weight}.bias"), name=f"{weight}/biased")
     g.output(logits, "logits", ir.DataType.FLOAT, ["T", rows])
+    if count := min(lowering.top, rows):
+        k = g.constant("k", np.array([count], np.int64))
+        values, ids = g.ops("TopK", logits, k, names=["top/values", "top/ids"], axis=-1)
+        g.output(values, "top_logits", ir.DataType.FLOAT, ["T", count])
+        ids = g.op("Cast", ids, name="top/ids32", to=ir.DataType.INT32)
+        g.output(ids, "top_ids", ir.DataType.INT32, ["T", count])
     return g.model()

@@ -14,6 +14,8 @@ class KernelLowering:
     """Keys lie interleaved by 16 slots, [kv_heads, S/16, head_dim, 16]; values as [kv_heads, S, head_dim]."""
 
     name = "kernels"
+    weights_as_inputs = False
+    top = 0
 
     def supports(self, decoder: Decoder) -> bool:
         """The operators take heads of 16 to 256 in steps of 16."""

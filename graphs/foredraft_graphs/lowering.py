@@ -22,9 +22,20 @@ class AttentionInputs:
 
 
 class Lowering(Protocol):
-    """One way to write a decoder's blocks. All activations are float32 [T, width]."""
+    """One way to write a decoder's blocks. All activations between them are float32 [T, width]."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def weights_as_inputs(self) -> bool:
+        """Whether the weights are inputs of the graph, to be given by who runs it."""
+        ...
+
+    @property
+    def top(self) -> int:
+        """How many of the likeliest tokens a head names beside its logits."""
+        ...
 
     def supports(self, decoder: Decoder) -> bool:
         """Whether the backend's operators can do this decoder."""

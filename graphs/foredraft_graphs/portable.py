@@ -12,27 +12,34 @@ from foredraft_graphs.builder import GraphBuilder
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.lowering import AttentionInputs
 from foredraft_graphs.portable_attention import tree_attention
-from foredraft_graphs.unpack import dequantized, dequantized_rows
+from foredraft_graphs.unpack import as_float, dequantized, dequantized_by_rows, dequantized_rows
 from foredraft_plugins.block_linear.packing import BLOCK
 
 
 class PortableLowering:
-    """Weights are unpacked by constant folding when the engine opens; activations are rounded as the kernels do."""
+    """Weights are unpacked by constant folding when the engine opens; activations are rounded where the kernels do."""
 
     name = "portable"
+    weights_as_inputs = False
+    top = 0
 
     def supports(self, decoder: Decoder) -> bool:
         """Every decoder."""
         return True
 
     def embedding(self, g: GraphBuilder, tokens: ir.Value, weight: str, decoder: Decoder) -> ir.Value:
-        if g.weights.bits[weight] == 32:
-            return g.op("Gather", g.weight(weight), tokens, name="embed/out", axis=0)
+        bits = g.weights.bits[weight]
+        if bits >= 16:
+            rows = g.op("Gather", g.weight(weight), tokens, name="embed/rows", axis=0)
+            return as_float(g, rows, bits, "embed/out")
         return dequantized_rows(g, weight, tokens, decoder.hidden_size, "embed/out")
 
     def linear(self, g: GraphBuilder, x: ir.Value, weight: str, n: int, k: int, name: str) -> ir.Value:
-        if g.weights.bits[weight] == 32:
-            matrix = g.weight(weight)
+        bits = g.weights.bits[weight]
+        if bits >= 16:
+            matrix = as_float(g, g.weight(weight), bits, f"{weight}/float")
+        elif g.weights.layout == "rows":
+            matrix = dequantized_by_rows(g, weight, k)
         else:
             matrix = dequantized(g, weight, n, k)
             x = self._rounded(g, x, k, f"{name}/x")

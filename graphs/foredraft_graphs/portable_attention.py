@@ -22,10 +22,10 @@ WORD = 32
 def tree_attention(g: GraphBuilder, qkv: ir.Value, inputs: AttentionInputs, layer: int, decoder: Decoder) -> ir.Value:
     """qkv [T, (heads + 2 kv_heads) * head_dim] -> [T, heads * head_dim]; see plugins/ for the meaning."""
     d, p = decoder, f"layers.{layer}"
-    q, k, v = _heads(g, qkv, d, p)
+    q, k, v = split_heads(g, qkv, d, p)
     if layer not in d.no_rope_layers:
-        q = _rotated(g, q, inputs, d, f"{p}.q")
-        k = _rotated(g, k, inputs, d, f"{p}.k")
+        q = rotated(g, q, inputs, d, f"{p}.q")
+        k = rotated(g, k, inputs, d, f"{p}.k")
     keys = _appended(g, f"key_{layer}", k, inputs, d)
     values = _appended(g, f"value_{layer}", v, inputs, d)
     keys = g.op("Transpose", keys, name=f"{p}.keys/t", perm=[0, 2, 1])
@@ -35,7 +35,7 @@ def tree_attention(g: GraphBuilder, qkv: ir.Value, inputs: AttentionInputs, laye
     return _by_node(g, g.op("MatMul", weights, values, name=f"{p}.attended"), d, p)
 
 
-def _heads(g: GraphBuilder, qkv: ir.Value, d: Decoder, p: str) -> list[ir.Value]:
+def split_heads(g: GraphBuilder, qkv: ir.Value, d: Decoder, p: str) -> list[ir.Value]:
     """qkv [T, width] -> q [T, heads, head_dim], k and v [T, kv_heads, head_dim]."""
     sizes = np.array([d.heads, d.kv_heads, d.kv_heads], np.int64)
     by_head = g.constant("by_head", np.array([0, int(sizes.sum()), d.head_dim], np.int64))
@@ -70,7 +70,7 @@ def _by_node(g: GraphBuilder, rows: ir.Value, d: Decoder, p: str) -> ir.Value:
     return g.op("Reshape", out, flat, name=f"{p}.attention")
 
 
-def _rotated(g: GraphBuilder, x: ir.Value, inputs: AttentionInputs, d: Decoder, name: str) -> ir.Value:
+def rotated(g: GraphBuilder, x: ir.Value, inputs: AttentionInputs, d: Decoder, name: str) -> ir.Value:
     """Half-split rotation of the first rotary_dim dimensions of x [T, heads, head_dim]."""
     half, axis = d.rotary_dim // 2, g.constant("axis_1", np.array([1], np.int64))
     tables = []

@@ -32,7 +32,7 @@ def segment_graph(
     Outputs: ``readout`` float32 [T, hidden_size] (the exit's normed state, what the head reads) and, unless this is
     the last segment, ``hidden_out`` float32 [T, hidden_size].
     """
-    g = GraphBuilder(name, weights)
+    g = GraphBuilder(name, weights, lowering.weights_as_inputs)
     if first == 0:
         x = lowering.embedding(g, g.input("tokens", INT32, ["T"]), embedding_weight(decoder), decoder)
     else:

@@ -1,4 +1,4 @@
-"""Packed 4- and 8-bit weights back to floats, in standard operators; the layout is plugins' block_linear/packing.py."""
+"""Stored weights back to float32, in standard operators; their layouts are described in weights.py."""
 
 from __future__ import annotations
 
@@ -39,6 +39,36 @@ def dequantized_rows(g: GraphBuilder, weight: str, tokens: ir.Value, k: int, nam
     rows = g.op("GatherND", tiles, lane, name=f"{name}/picked", batch_dims=1)
     flat = g.constant(f"matrix_{k}", np.array([-1, k], np.int64))
     return g.op("Reshape", rows, flat, name=name)
+
+
+def dequantized_by_rows(g: GraphBuilder, weight: str, k: int) -> ir.Value:
+    """The whole matrix of the ``rows`` layout, float32 [n, k]; an engine folds it once when it opens."""
+    codes, scale = g.weight(f"{weight}.codes"), g.op("Cast", g.weight(f"{weight}.scale"), name=f"{weight}/s", to=FLOAT)
+    last = g.constant("axis_-1", np.array([-1], np.int64))
+    scale = g.op("Unsqueeze", scale, last, name=f"{weight}/scale")
+    if g.weights.bits[weight] == 8:
+        floats = g.op("Cast", codes, name=f"{weight}/floats", to=FLOAT)
+        return g.op("Mul", floats, scale, name=f"{weight}/matrix")
+    low = g.op("BitwiseAnd", codes, g.constant("nibble", np.array(15, np.uint8)), name=f"{weight}/low")
+    high = g.op("BitShift", codes, g.constant("shift", np.array(4, np.uint8)), name=f"{weight}/high", direction="RIGHT")
+    pairs = [g.op("Unsqueeze", half, last, name=f"{half.name}/pair") for half in (low, high)]
+    both = g.op("Concat", *pairs, name=f"{weight}/pairs", axis=-1)
+    # Two's complement of four bits: with the sign bit turned over, the number is 8 too big.
+    turned = g.op("BitwiseXor", both, g.constant("sign", np.array(8, np.uint8)), name=f"{weight}/turned")
+    blocks = g.constant(f"row_blocks_{k}", np.array([-1, k // BLOCK, BLOCK], np.int64))
+    floats = g.op("Cast", g.op("Reshape", turned, blocks, name=f"{weight}/blocks"), name=f"{weight}/floats", to=FLOAT)
+    signed = g.op("Sub", floats, g.constant("eight", np.array(8, np.float32)), name=f"{weight}/signed")
+    scaled = g.op("Mul", signed, scale, name=f"{weight}/scaled")
+    if g.has_weight(f"{weight}.offset"):
+        offset = g.op("Cast", g.weight(f"{weight}.offset"), name=f"{weight}/o", to=FLOAT)
+        offset = g.op("Unsqueeze", offset, last, name=f"{weight}/offset")
+        scaled = g.op("Add", scaled, offset, name=f"{weight}/moved")
+    return g.op("Reshape", scaled, g.constant(f"matrix_{k}", np.array([-1, k], np.int64)), name=f"{weight}/matrix")
+
+
+def as_float(g: GraphBuilder, value: ir.Value, bits: int, name: str) -> ir.Value:
+    """A float of 16 or 32 bits as float32."""
+    return value if bits == 32 else g.op("Cast", value, name=name, to=FLOAT)
 
 
 def _suffixes(g: GraphBuilder, weight: str) -> list[str]:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from foredraft.errors import CheckpointError, ForedraftError, UnsupportedModelError
 from foredraft_exporter.blocks import BlockFormat, Blocks, fits, widen
-from foredraft_exporter.precision import matrix_format
+from foredraft_exporter.precision import TILES
 from foredraft_exporter.quantize import quantize, squared_error
+from foredraft_exporter.storage import Floats, Tiles
 from foredraft_plugins.block_linear import packing
 
 
@@ -151,9 +152,10 @@ Q4_0, Q4_1, Q8_0 = BlockFormat(4, False), BlockFormat(4, True), BlockFormat(8, F
     ("int4", [Q8_0], False, Q4_1),
 ])  # fmt: skip
 def test_formats(precision: str, parts: list[BlockFormat | None], wide: bool, expected: BlockFormat | None) -> None:
-    assert matrix_format(precision, parts, wide) == expected
+    storage = Floats("fp32") if expected is None else Tiles(expected)
+    assert TILES.chooser(precision)(parts, wide) == storage
 
 
 def test_unknown_precision_lists_the_known() -> None:
     with pytest.raises(ForedraftError, match="auto, fp32, int8, int4"):
-        matrix_format("int2", [None], False)
+        TILES.chooser("int2")
