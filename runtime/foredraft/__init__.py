@@ -1,5 +1,6 @@
 """Foredraft's runtime: a bundle in, text out, several tokens at a time and not one of them changed."""
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncSession", "Bundle", "Chunk", "ForedraftError", "Result", "SamplingParams", "Session", "Statistics"]
 __version__ = "0.1.0"
+
+# ONNX Runtime's packages begin to collect usage data when they are imported, unless this is set before.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _HOME = {
     "AsyncSession": "async_session",

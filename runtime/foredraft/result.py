@@ -23,11 +23,13 @@ class Statistics:
     name to its (drafted, accepted); ``accepted_counts`` maps a number of accepted drafts to the rounds that had it.
     After the prompt, ``layer_passes`` counts how often a layer's weights were read, ``layer_runs`` the same times the
     nodes that went through it (exactly one for each node and layer), ``rows_moved`` the slots that were closed up.
-    ``tokens_per_forward`` leaves out the first token, which the prompt's own forward gives.
+    ``tokens_per_forward`` leaves out the first token, which the prompt's own forward gives. ``exact`` is False if the
+    engine rounds a node's numbers differently with other nodes beside it, so that drafts may change a near tie.
     """
 
     drafter: str = ""
     engine: str = ""
+    exact: bool = True
     threads: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0

@@ -16,7 +16,7 @@ from foredraft.chain import Chain
 from foredraft.databases import open_databases
 from foredraft.drafters.base import Drafter
 from foredraft.engines.base import WINDOW, Engine
-from foredraft.engines.onnxruntime import OnnxRuntimeEngine
+from foredraft.engines.select import open_engine
 from foredraft.errors import RequestError
 from foredraft.generate import Writer
 from foredraft.hierarchy.database import Database
@@ -48,11 +48,16 @@ class Session:
         learn: str | Path | None = None,
         threads: int | None = None,
         lowering: str = "auto",
+        device: str = "auto",
+        provider: str = "cpu",
         context: int | None = None,
         policy: str | Policy = "auto",
         engine: Engine | None = None,
     ) -> None:
         """``context`` limits prompt and answer together, in tokens (default: the model's own limit).
+
+        ``device`` is ``cpu``, ``cuda``, or ``auto``: cuda where the bundle has engines that fit the device here.
+        ``provider`` is ONNX Runtime's for the portable graphs: ``cpu``, ``cuda``, ``tensorrt`` or ``tensorrt-rtx``.
 
         ``databases`` are token databases to draft from besides the bundle's own; ``levels`` names those to use and
         their order; ``learn`` is a file that answers are appended to, and the model level learns from them at once.
@@ -63,7 +68,7 @@ class Session:
         self.bundle = bundle
         self.context = context or manifest.model.context
         self.drafter = drafter if not isinstance(drafter, str) else _drafter(bundle, drafter, databases, levels, learn)
-        self.engine = engine or OnnxRuntimeEngine(bundle, threads, lowering)
+        self.engine = engine or open_engine(bundle, device, threads, lowering, provider)
         layers = [segment.last - segment.first for segment in manifest.segments]
         self.chain = Chain(self.engine.open_sequence(self.context + WINDOW), layers)
         self.level_names = (*self.drafter.level_names, *(f"exit-{layer}" for layer in manifest.exits))
@@ -204,6 +209,7 @@ class Session:
         return Statistics(
             drafter=self.drafter.name,
             engine=self.engine.name,
+            exact=self.engine.exact,
             threads=self.engine.threads,
             prompt_tokens=len(prompt),
             cached_tokens=kept,

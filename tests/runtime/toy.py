@@ -24,6 +24,8 @@ class ToyEngine:
     version = "1"
     threads = 1
     trees = True
+    exact = True
+    lazy = True
     vocab_size = VOCAB
 
     def __init__(self, segments: int = 1, alphabet: int = 3) -> None:

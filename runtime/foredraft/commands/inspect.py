@@ -40,12 +40,12 @@ def inspect(bundle: Path, as_json: bool) -> None:
 
 
 def describe_machine(bundle: Bundle) -> dict[str, Any]:
-    """This machine, the lowering that ``auto`` means on it, and for each of the bundle's why it cannot run
-    (or None).
+    """This machine, the lowering that ``auto`` means on its CPU, and for each of the bundle's lowerings and engines
+    why it cannot run (or None).
     """
     import onnxruntime
 
-    from foredraft.engines.onnxruntime import choose_lowering
+    from foredraft.engines.onnxruntime import LOWERINGS, choose_lowering
 
     def problem(lowering: str) -> str | None:
         try:
@@ -54,12 +54,30 @@ def describe_machine(bundle: Bundle) -> dict[str, Any]:
             return str(error)
         return None
 
+    device, engines = _device(bundle)
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "onnxruntime": onnxruntime.__version__,
         "auto": None if problem("auto") else choose_lowering(bundle, "auto"),
-        "lowerings": {name: problem(name) for name in bundle.manifest.graphs},
+        "lowerings": {name: problem(name) for name in bundle.manifest.graphs if name in LOWERINGS},
+        "device": device,
+        "engines": engines,
     }
+
+
+def _device(bundle: Bundle) -> tuple[str | None, dict[str, str | None]]:
+    """The CUDA device, looked for if the bundle has engines, and for each of them why it cannot run (or None)."""
+    names = list(bundle.manifest.engines)
+    if not names:
+        return None, {}
+    from foredraft.engines.select import open_device
+    from foredraft.engines.tensorrt.match import problems
+
+    try:
+        device = open_device()
+    except ForedraftError as error:
+        return None, dict.fromkeys(names, str(error))
+    return str(device), problems(bundle, device)
 
 
 def _print(path: str, values: dict[str, Any], machine: dict[str, Any]) -> None:
@@ -81,6 +99,8 @@ def _print(path: str, values: dict[str, Any], machine: dict[str, Any]) -> None:
     for name, problem in machine["lowerings"].items():
         ready = "ready (chosen by auto)" if name == machine["auto"] else "ready"
         lowerings.add_row(Text(name), Text(problem or ready))
+    for name, problem in machine["engines"].items():
+        lowerings.add_row(Text(name), Text(problem or f"ready, on {machine['device']}"))
     files = table("Files", "file", "bytes", "sha256")
     for name, info in values["files"].items():
         files.add_row(Text(name), f"{info['size']:,}", info["sha256"][:16] + "…")

@@ -52,6 +52,12 @@ _ENGINE = (
         default="auto",
         help="Which graphs to run.",
     ),
+    click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Where to run [default: auto]."),
+    click.option(
+        "--provider",
+        type=click.Choice(["cpu", "cuda", "tensorrt", "tensorrt-rtx"]),
+        help="ONNX Runtime's provider for the portable graphs [default: cpu].",
+    ),
     click.option("--context", type=click.IntRange(1), help="Limit of prompt and answer together, in tokens."),
 )
 _ANSWER = (
@@ -72,6 +78,8 @@ class EngineOptions:
     policy: str | None
     threads: int | None
     lowering: str
+    device: str | None
+    provider: str | None
     context: int | None
 
     def open(self, bundle: Bundle) -> Session:
@@ -82,7 +90,7 @@ class EngineOptions:
 
     def session_arguments(self) -> dict[str, Any]:
         """What was asked for, as keyword arguments of ``Session``."""
-        names = ("databases", "levels", "learn", "policy", "threads", "context")
+        names = ("databases", "levels", "learn", "policy", "threads", "device", "provider", "context")
         given = {name: getattr(self, name) for name in names}
         settings = {name: value for name, value in given.items() if value not in (None, ())}
         return {"drafter": self.drafter_name, "lowering": self.lowering, **settings}

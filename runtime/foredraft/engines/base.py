@@ -80,9 +80,13 @@ class Engine(Protocol):
     """Of the library that runs it: what was measured with another one is measured anew."""
     segments: int
     threads: int
+    exact: bool
+    """Whether a node has the same bits whatever shares its forward. Where it has not, a draft can change a text at a
+    near tie, and whoever reports on a text says so."""
     trees: bool
-    """Whether a path between other nodes of a tree gives the same bits as that path alone. Where it does not, only
-    single paths may be drafted, since speculation must never change the text."""
+    """Whether trees may be drafted. An engine that is only exact for single paths keeps to these."""
+    lazy: bool
+    """Whether a sequence only takes memory for rows that were written; else it takes all of it when it is opened."""
     vocab_size: int
 
     def open_sequence(self, slots: int) -> EngineSequence:

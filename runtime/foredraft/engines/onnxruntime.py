@@ -20,6 +20,7 @@ from foredraft.bundle.manifest import ModelInfo
 from foredraft.bundle.tensor_file import arrays
 from foredraft.engines.base import WINDOW, Batch, Float32, Int32
 from foredraft.engines.memory import lazy_zeros
+from foredraft.engines.providers import CPU, Provider
 from foredraft.errors import EngineError
 from foredraft_plugins import library
 
@@ -34,8 +35,17 @@ _DRAFT_IDS = "draft_head.ids"
 class OnnxRuntimeEngine:
     """One bundle's sessions, shared by sequences; ``run`` is thread-safe because all state is the sequence's."""
 
-    def __init__(self, bundle: Bundle, threads: int | None = None, lowering: str = "auto") -> None:
-        """``threads`` defaults to the machine's cores (those this process may use)."""
+    exact = True
+    lazy = True
+
+    def __init__(
+        self, bundle: Bundle, threads: int | None = None, lowering: str = "auto", provider: Provider = CPU
+    ) -> None:
+        """``threads`` defaults to the machine's cores (those this process may use).
+
+        With another ``provider`` the sessions are there to be run by ``provider_engine``.
+        """
+        self._provider = provider
         self.lowering = choose_lowering(bundle, lowering)
         self.name = f"onnxruntime/{self.lowering}"
         self.version = ort.__version__
@@ -76,7 +86,9 @@ class OnnxRuntimeEngine:
         for name, value in weights.items():
             options.add_initializer(name, value)
         try:
-            return ort.InferenceSession(bundle.read(path), options, providers=["CPUExecutionProvider"])
+            return ort.InferenceSession(bundle.read(path), options, providers=self._provider.add_to(options))
+        except EngineError:
+            raise
         except Exception as error:
             raise EngineError(
                 f"{bundle.path / path}: ONNX Runtime {ort.__version__} cannot load it: {error}"
