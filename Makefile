@@ -3,17 +3,20 @@
 PYTHON  ?= python3
 VENV    ?= .venv
 MODEL   ?= smollm2-135m
+# Who runs it: onnxruntime (CPU), tensorrt-rtx or tensorrt (NVIDIA; TARGETS=sm89,sm120)
+BACKEND ?= onnxruntime
 THREADS ?= $(shell nproc 2>/dev/null || echo 1)
 # The reference that exported models are compared with (tests, `foredraft check`). A CPU build is enough.
 TORCH   ?= torch==2.13.0
 
 BIN     := $(VENV)/bin
-BUNDLE  := bundles/$(MODEL).foredraft
+CPU     := $(filter onnxruntime,$(BACKEND))
+BUNDLE  := bundles/$(MODEL)$(if $(CPU),,-$(BACKEND)).foredraft
 STDLIB  := $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["stdlib"])')
 SOURCES := pyproject.toml setup.py $(shell find plugins -name '*.cc' -o -name '*.h' -o -name '*.inc')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev export demo test bench bench-exact bench-peers lint clean
+.PHONY: help setup setup-dev export demo test bench bench-exact bench-peers check-gpu lint clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,10 +36,14 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install -q -e '.[export,reference,fit,dev]'
 	touch $@
 
-export: $(BUNDLE)/manifest.json  ## MODEL=name or path: checkpoint -> bundles/MODEL.foredraft
+$(VENV)/.installed-$(BACKEND): $(VENV)/.installed
+	$(BIN)/python -m pip install -q -e '.[$(BACKEND),build-engines]'
+	touch $@
 
-$(BUNDLE)/manifest.json: | setup
-	$(BIN)/foredraft export $(MODEL) --out $(BUNDLE)
+export: $(BUNDLE)/manifest.json  ## MODEL=name or path [BACKEND=tensorrt-rtx]: checkpoint -> bundles/MODEL.foredraft
+
+$(BUNDLE)/manifest.json: | setup $(if $(CPU),,$(VENV)/.installed-$(BACKEND))
+	$(BIN)/foredraft export $(MODEL) --out $(BUNDLE) $(if $(CPU),,--backend $(BACKEND) $(if $(TARGETS),--targets $(TARGETS)))
 
 demo: bundles/$(MODEL)-corpus.fdb bundles/$(MODEL)-model.fdb  ## export SmolLM2, write with and without drafting, compare (DEMO_JSON=out.json)
 	$(BIN)/foredraft bench $(BUNDLE) --questions benchmarks/demo.jsonl --drafters none,prompt-lookup,context,blend \
@@ -63,6 +70,9 @@ bench-exact: setup-dev export  ## every question, every drafter, several tempera
 bench-peers: setup-dev export  ## the same model in llama.cpp and onnxruntime-genai (builds llama.cpp: 10 minutes)
 	$(BIN)/python -m pip install -q llama-cpp-python onnxruntime-genai
 	$(BIN)/python benchmarks/peers.py $(BUNDLE)
+
+check-gpu: setup-dev  ## what only an NVIDIA GPU can show: load, numerics, speed (without one: says what was not run)
+	$(BIN)/python benchmarks/gpu/check_gpu.py
 
 lint: setup-dev  ## ruff and mypy
 	$(BIN)/ruff check .
