@@ -72,7 +72,7 @@ bench-peers: setup-dev export  ## the same model in llama.cpp and onnxruntime-ge
 	$(BIN)/python benchmarks/peers.py $(BUNDLE)
 
 check-gpu: setup-dev  ## what only an NVIDIA GPU can show: load, numerics, speed (without one: says what was not run)
-	$(BIN)/python benchmarks/gpu/check_gpu.py
+	$(BIN)/python -m benchmarks.gpu.check_gpu
 
 lint: setup-dev  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -21,11 +21,12 @@ from foredraft import Bundle, SamplingParams
 from foredraft.bench.compare import compare
 from foredraft.bench.comparison import BASELINE
 from foredraft.bench.contest import Rig, between_policies, split_policies
-from foredraft.bench.hardware import HERE, times_here
+from foredraft.bench.hardware import HERE
+from foredraft.bench.host import measured_host
 from foredraft.bench.questions import read_questions
 from foredraft.bench.simulate import calibrated, simulate
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
-from foredraft.scheduling.measure import measured_costs
+from foredraft.scheduling.measure import measured_parts
 
 POLICIES = "self-spec,self-spec:draft_exit=0,draft_tokens=2,hispec,echo,tree,auto"
 
@@ -63,16 +64,18 @@ def main() -> None:
             open_session=contest.open_session,
             kind=contest.kind,
         )
-        alone = times_here(measured_costs(bundle, engine))
+        alone = measured_parts(bundle, engine, comparison.usual_context()).times
     last = len(bundle.manifest.exits)
-    times, host = calibrated(comparison, alone, bundle.manifest.model.vocab_size, sampling)
+    times, host = calibrated(comparison, alone, measured_host(bundle.manifest.model.vocab_size, sampling))
     simulation = simulate(comparison, HERE, "", times, host)
     table = Table(
         "policy",
         "ratio measured",
         "predicted",
         "off by",
-        title=f"curves times {times(last, 1) / alone(last, 1):.2f}, {host.pick * 1e6:.0f} us per pick",
+        title=f"curves times {times(last, 1) / alone(last, 1):.2f}; us: {host.round * 1e6:.0f} per round, "
+        f"{host.pick * 1e6:.0f} per pick, {host.opinion * 1e6:.0f} per opinion, "
+        f"{host.runner_up * 1e6:.0f} per runner-up",
     )
     worst = 0.0
     for name in comparison.drafters:

@@ -119,6 +119,10 @@ class Chain:
         rows = np.arange(first, end, dtype=np.int32)
         self._sequence.move(rows, rows)
 
+    def wait(self) -> None:
+        """Return once everything so far is computed, also on a device that works on its own."""
+        self._sequence.readout(np.zeros(1, np.int32))
+
     def _run(self, segment: int, batch: Batch) -> None:
         slots = batch.slots
         stages: npt.NDArray[np.int8] = self.arena.stage[slots]

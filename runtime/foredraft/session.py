@@ -26,7 +26,8 @@ from foredraft.result import Chunk, FinishReason, Result, Statistics
 from foredraft.rounds import Round
 from foredraft.sampling import SamplingParams, make_picker
 from foredraft.scheduling.auto import AutoScheduler
-from foredraft.scheduling.measure import ForwardCosts, measured_costs
+from foredraft.scheduling.measure import measured_costs
+from foredraft.scheduling.parts import ForwardCosts
 from foredraft.scheduling.policy import FixedPolicy, Policy, Scheduler, named
 from foredraft.text import TextStream
 

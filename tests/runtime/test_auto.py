@@ -10,7 +10,7 @@ from foredraft.rounds import Opinion, Round
 from foredraft.scheduling.agreement import RUNNERS_UP, Agreement
 from foredraft.scheduling.auto import AutoScheduler
 from foredraft.scheduling.costs import SIZES, CostCurve
-from foredraft.scheduling.measure import ForwardCosts
+from foredraft.scheduling.parts import ForwardCosts
 from foredraft.scheduling.policy import NO_EXIT, Policy
 from foredraft.tree import TIP, Tree
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -11,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foredraft import Bundle, Session
+from foredraft.chain import EXIT_HEAD, HEAD
 from foredraft.scheduling import measure as measuring
-from foredraft.scheduling.costs import SIZES, CostCurve, cached_curve
+from foredraft.scheduling.costs import REPEATS, SIZES, CostCurve, cached_curve
 
 
 @settings(deadline=None)
@@ -76,21 +78,21 @@ def test_a_process_measures_once_where_nothing_can_be_kept(
     monkeypatch.setattr(measuring, "_known", {})
     asked: list[int] = []
 
-    def timed(rig: object, stage: int, nodes: int, run: object) -> float:
+    def forward(rig: object, nodes: int) -> dict[int, float]:
         asked.append(nodes)
-        return 0.001 * nodes
+        return {0: 0.001 * nodes, 1: 0.002 * nodes, HEAD: 0.0004 * nodes, EXIT_HEAD: 0.0003 * nodes}
 
-    monkeypatch.setattr(measuring._Rig, "_timed", timed)
+    monkeypatch.setattr(measuring._Rig, "_forward", forward)
     bundle = Bundle.open(tiny_bundle(exits=(1,)))
     engine = Session(bundle, "none", policy="fixed:0", threads=1).engine
     first = measuring.measured_costs(bundle, engine)
-    assert set(asked) == set(SIZES)
+    assert Counter(asked) == dict.fromkeys(SIZES, REPEATS)  # a forward measures all of its parts
     asked.clear()
     for _ in range(50):
         first.whole.refresh(1, 0.002)  # what one session learns is its own
     again = measuring.measured_costs(bundle, engine)
     assert not asked
-    assert [curve.seconds(1) for curve in (again.whole, *again.until, *again.rest)] == pytest.approx([0.001] * 3)
+    assert [c.seconds(1) for c in (again.whole, *again.until, *again.rest)] == pytest.approx([0.0034, 0.0013, 0.0024])
     more = Session(bundle, "none", policy="fixed:0", threads=2).engine
     measuring.measured_costs(bundle, more)
     assert set(asked) == set(SIZES)  # another number of threads is another machine

@@ -76,6 +76,15 @@ class Comparison:
         """In the order of the questions."""
         return list(dict.fromkeys(run.question.category for run in self.runs(BASELINE)))
 
+    def usual_context(self) -> int:
+        """Tokens of text, prompt included, that plain decoding's forwards had under them in the mean."""
+        runs = self.runs(BASELINE)
+        tokens = sum(run.result.stats.tokens for run in runs) or 1
+        weighted = (
+            run.result.stats.tokens * (run.result.stats.prompt_tokens + run.result.stats.tokens / 2) for run in runs
+        )
+        return max(round(sum(weighted) / tokens), 1)
+
     def summary(self, name: str, category: str | None = None) -> dict[str, float]:
         """Figures of one drafter over all questions or one category; see ``to_json`` for their names."""
         chosen = self.runs(name, category)

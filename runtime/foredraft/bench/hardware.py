@@ -1,4 +1,4 @@
-"""What forwards would take on hardware that is not here, from its data sheet; and on this one, from its own curves.
+"""What forwards would take on hardware that is not here, from its data sheet.
 
 A forward of T nodes through a layer takes the time to read its weights or the time to compute with them, whichever is
 longer (so nodes are free up to a knee), and the time to launch it. The cache that attention reads is left out, and so
@@ -7,22 +7,18 @@ is what moves between the stages of a round.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foredraft.chain import EXIT_HEAD, HEAD
 from foredraft.errors import RequestError
-from foredraft.scheduling.costs import SIZES, CostCurve
-from foredraft.scheduling.measure import ForwardCosts
-
-Times = Callable[[int, int], float]
-"""``times(what, nodes)``: seconds of a segment or head (as in ``Chain.log``) on so many nodes."""
+from foredraft.scheduling.parts import Times
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
     """Seconds of the loop itself: for each round, each token that is picked, each opinion of an exit, and each of its
-    runners-up."""
+    runners-up. Nodes take next to none."""
 
     round: float
     pick: float
@@ -32,6 +28,10 @@ class Host:
     def seconds(self, tokens: int, opinions: int, runners_up: int) -> float:
         """Of a round that wrote so many tokens after so many opinions with so many runners-up in all."""
         return self.round + tokens * self.pick + opinions * self.opinion + runners_up * self.runner_up
+
+    def scaled(self, factor: float) -> Host:
+        """All times so many times as long."""
+        return Host(*(factor * value for value in (self.round, self.pick, self.opinion, self.runner_up)))
 
 
 HERE = "here"
@@ -126,39 +126,3 @@ def hardware(name: str) -> Hardware:
     if name not in HARDWARE:
         raise RequestError(f"simulate: got {name!r}, expected {', '.join([*HARDWARE, HERE])}")
     return HARDWARE[name]
-
-
-def costs_of(times: Times, segments: int) -> ForwardCosts:
-    """What ``auto`` plans with, for a machine with these ``times``."""
-
-    def curve(first: int, last: int, head: int) -> CostCurve:
-        ran = [*range(first, last), head]
-        return CostCurve({nodes: sum(times(what, nodes) for what in ran) for nodes in SIZES})
-
-    return ForwardCosts(
-        whole=curve(0, segments, HEAD),
-        until=tuple(curve(0, exit_ + 1, EXIT_HEAD) for exit_ in range(segments - 1)),
-        rest=tuple(curve(exit_ + 1, segments, HEAD) for exit_ in range(segments - 1)),
-    )
-
-
-def times_here(costs: ForwardCosts) -> Times:
-    """Of each segment and head, from the measured costs of the stretches between exits; the last segment's holds the
-    whole head's."""
-    last = len(costs.rest)
-
-    def first(nodes: int) -> float:
-        return max(costs.whole.seconds(nodes) - costs.rest[0].seconds(nodes), 0.0)
-
-    def times(what: int, nodes: int) -> float:
-        if what == HEAD:
-            return 0.0
-        if what == EXIT_HEAD:
-            return max(costs.until[0].seconds(nodes) - first(nodes), 0.0)
-        if what == last:
-            return costs.rest[last - 1].seconds(nodes) if last else costs.whole.seconds(nodes)
-        if what == 0:
-            return first(nodes)
-        return max(costs.rest[what - 1].seconds(nodes) - costs.rest[what].seconds(nodes), 0.0)
-
-    return times

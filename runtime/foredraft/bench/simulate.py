@@ -6,25 +6,18 @@ machine that it runs on. So that it can be compared, ``Elsewhere`` lets it decid
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from foredraft.bench.comparison import BASELINE, Comparison
-from foredraft.bench.hardware import Host, Times, costs_of
+from foredraft.bench.hardware import Host
 from foredraft.chain import Chain
-from foredraft.engines.base import Float32
 from foredraft.rounds import Opinion, Round
-from foredraft.sampling import SamplingParams, make_picker
 from foredraft.scheduling.auto import AutoScheduler
+from foredraft.scheduling.parts import Times, costs_of
 from foredraft.scheduling.policy import Policy
 from foredraft.tree import Tree
-
-_RUNNERS_UP = 3
-"""Next choices that are asked for where they are timed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,37 +59,18 @@ def engine_seconds(forwards: Iterable[tuple[int, int]], times: Times) -> float:
     return sum(times(what, nodes) for what, nodes in forwards)
 
 
-def calibrated(comparison: Comparison, times: Times, vocab_size: int, sampling: SamplingParams) -> tuple[Times, Host]:
-    """This machine's times in the loop rather than alone.
-
-    Picks and opinions are timed here. By as much as plain decoding takes longer than its forwards and picks, so does
-    everything.
+def calibrated(comparison: Comparison, times: Times, host: Host) -> tuple[Times, Host]:
+    """This machine's times in the loop rather than alone: by as much as plain decoding takes longer than its forwards
+    and the loop by themselves, so does everything.
     """
-    runs, (pick, opinion, runner_up) = comparison.runs(BASELINE), _pick_seconds(vocab_size, sampling)
+    runs = comparison.runs(BASELINE)
     rounds = [round_ for run in runs for round_ in run.rounds]
-    alone = sum(engine_seconds(round_.forwards, times) + pick * round_.tokens for round_ in rounds)
-    slower = max(sum(run.seconds for run in runs) / alone, 1.0) if rounds else 1.0
-    return (lambda what, nodes: slower * times(what, nodes)), Host(
-        0.0, slower * pick, slower * opinion, slower * runner_up
+    alone = sum(
+        engine_seconds(round_.forwards, times) + host.seconds(round_.tokens, round_.opinions, round_.runners_up)
+        for round_ in rounds
     )
-
-
-def _pick_seconds(vocab_size: int, sampling: SamplingParams, times: int = 200) -> tuple[float, float, float]:
-    """Of a token that the model picks, of one that an exit does and whose probability is asked for, and of each of its
-    runners-up, from logits as spread as a model's are."""
-    logits = 3.0 * np.random.default_rng(0).standard_normal((8, vocab_size)).astype(np.float32)
-    picker = make_picker(sampling)
-
-    def seconds(work: Callable[[Float32, int], object]) -> float:
-        started = time.perf_counter()
-        for position in range(times):
-            work(logits[position % len(logits)], position)
-        return (time.perf_counter() - started) / times
-
-    pick = seconds(lambda row, position: picker(row, position, ()))
-    beside = seconds(lambda row, position: np.exp(row - row[0]).sum())
-    ranked = seconds(lambda row, position: picker.ranked(row, position, (), 1 + _RUNNERS_UP))
-    return pick, pick + beside, max(ranked - pick, 0.0) / _RUNNERS_UP
+    slower = max(sum(run.seconds for run in runs) / alone, 1.0) if rounds else 1.0
+    return (lambda what, nodes: slower * times(what, nodes)), host.scaled(slower)
 
 
 class Elsewhere:

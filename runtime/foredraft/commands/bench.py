@@ -196,18 +196,22 @@ def _simulation(
     comparison: Comparison, rig: Rig, elsewhere: Hardware | None, sampling: SamplingParams, screen: Console
 ) -> Simulation:
     """Of what was compared, on other hardware or, to see whether to believe it, on this."""
-    from foredraft.bench.hardware import HERE, times_here
+    from foredraft.bench.hardware import HERE
+    from foredraft.bench.host import measured_host
     from foredraft.bench.simulate import calibrated, simulate
     from foredraft.bench.table import render_simulation
-    from foredraft.scheduling.measure import measured_costs
+    from foredraft.scheduling.measure import measured_parts
 
     if elsewhere:
         times, host, about = elsewhere.times(rig.layers), elsewhere.host, elsewhere.describe()
     else:
-        alone = times_here(measured_costs(rig.bundle, rig.engine))
-        times, host = calibrated(comparison, alone, rig.bundle.manifest.model.vocab_size, sampling)
+        alone = measured_parts(rig.bundle, rig.engine, comparison.usual_context()).times
+        times, host = calibrated(comparison, alone, measured_host(rig.bundle.manifest.model.vocab_size, sampling))
         slower = times(rig.exits, 1) / alone(rig.exits, 1)
-        about = f"{HERE}: curves as measured, times {slower:.2f}; {host.pick * 1e6:.0f} us per pick"
+        us = (
+            f"{host.round * 1e6:.0f} us per round, {host.pick * 1e6:.0f} per pick, {host.opinion * 1e6:.0f} per opinion"
+        )
+        about = f"{HERE}: curves as measured, times {slower:.2f}; {us}"
     simulation = simulate(comparison, elsewhere.name if elsewhere else HERE, about, times, host)
     screen.print(render_simulation(simulation, comparison))
     return simulation

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from foredraft.rounds import Opinion, Round
 from foredraft.scheduling.agreement import RUNNERS_UP, Agreement
 from foredraft.scheduling.costs import SIZES, CostCurve
-from foredraft.scheduling.measure import ForwardCosts
+from foredraft.scheduling.parts import ForwardCosts
 from foredraft.scheduling.policy import NO_EXIT, Policy
 from foredraft.scheduling.tree_size import TreeScheduler
 from foredraft.scheduling.way import LOOKS, Way

@@ -5,45 +5,45 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from foredraft.bundle import Bundle
-from foredraft.chain import Chain
-from foredraft.engines.base import WINDOW, Engine, Float32, Int32
+from foredraft.chain import EXIT_HEAD, HEAD, Chain
+from foredraft.engines.base import WINDOW, Engine
 from foredraft.scheduling.costs import CostCurve, cached_curve
+from foredraft.scheduling.parts import ForwardCosts, PartCosts, costs_of
 
 CONTEXT = 128
-"""Tokens of text under the forwards that are measured."""
+"""Tokens of text under the forwards that are measured for plans."""
+_WARM_UP = 0.1
+"""Seconds of forwards before any is timed: a processor that comes from rest is slower."""
 _known: dict[str, dict[int, float]] = {}
 """What this process has read or measured, by the curve's key: where the cache folder cannot be written, the sessions of
 one process still measure once."""
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardCosts:
-    """Seconds by number of nodes: through the ``whole`` model with its head; per exit, ``until`` it with the head that
-    reads it, and the ``rest`` of the model from there."""
-
-    whole: CostCurve
-    until: tuple[CostCurve, ...] = ()
-    rest: tuple[CostCurve, ...] = ()
 
 
 def measured_costs(bundle: Bundle, engine: Engine) -> ForwardCosts:
     """The costs from the user's cache folder, or measured now, which takes about a second; curves of the caller's own,
     which it may refresh.
     """
-    rig, key, exits = _Rig(bundle, engine), _key(bundle, engine), len(bundle.manifest.exits)
-    return ForwardCosts(
-        whole=_curve(f"{key}|whole", rig.whole),
-        until=tuple(_curve(f"{key}|until {exit_}", partial(rig.until, exit_ + 1)) for exit_ in range(exits)),
-        rest=tuple(_curve(f"{key}|from {exit_}", partial(rig.rest, exit_ + 1)) for exit_ in range(exits)),
-    )
+    return costs_of(measured_parts(bundle, engine).times, len(bundle.manifest.segments))
+
+
+def measured_parts(bundle: Bundle, engine: Engine, context: int = CONTEXT) -> PartCosts:
+    """As ``measured_costs``, each part by itself, over ``context`` tokens of text."""
+    rig, key = _Rig(bundle, engine, context), f"{_key(bundle, engine)}|{context}"
+
+    def curve(name: str, what: int) -> CostCurve:
+        return _curve(f"{key}|{name}", partial(rig.seconds, what))
+
+    segments = tuple(curve(f"segment {index}", index) for index in range(len(bundle.manifest.segments)))
+    head = curve("head", HEAD)
+    return PartCosts(segments, curve("exit head", EXIT_HEAD) if len(segments) > 1 else head, head)
 
 
 def _curve(key: str, measure: Callable[[int], float]) -> CostCurve:
@@ -53,51 +53,60 @@ def _curve(key: str, measure: Callable[[int], float]) -> CostCurve:
 
 
 class _Rig:
-    """A scratch sequence on the engine, made when something must really be measured."""
+    """A scratch sequence on the engine, made when something must really be measured.
 
-    def __init__(self, bundle: Bundle, engine: Engine) -> None:
+    A forward measures all its parts at once, in the order and the company in which they run in the loop: a segment
+    timed on its own has other caches. Those of one size follow one another, as they mostly do in the loop.
+    """
+
+    def __init__(self, bundle: Bundle, engine: Engine, context: int) -> None:
         self._bundle, self._engine = bundle, engine
+        self._context = min(context, bundle.manifest.model.context // 2)
         self._chain: Chain | None = None
+        self._forwards: dict[int, list[dict[int, float]]] = {}
+        self._told: Counter[tuple[int, int]] = Counter()
 
-    def whole(self, nodes: int) -> float:
-        """Seconds of a forward of ``nodes`` nodes through the whole model and its head."""
-        return self.rest(0, nodes)
+    def seconds(self, what: int, nodes: int) -> float:
+        """Of a segment or head on ``nodes`` nodes; every call is about another forward."""
+        forwards = self._forwards.setdefault(nodes, [])
+        index = self._told[what, nodes]
+        self._told[what, nodes] += 1
+        if index == len(forwards):
+            forwards.append(self._forward(nodes))
+        return forwards[index][what]
 
-    def rest(self, stage: int, nodes: int) -> float:
-        """Seconds of the rest of a forward whose nodes have been through ``stage`` segments."""
-        return self._timed(stage, nodes, lambda chain, slots: chain.verify(slots))
-
-    def until(self, stage: int, nodes: int) -> float:
-        """Seconds of a forward up to ``stage`` segments, and of the head that reads the exit there."""
-
-        def run(chain: Chain, slots: Int32) -> Float32:
-            chain.advance(slots, stage)
-            return chain.exit_logits(np.arange(len(slots), dtype=np.int32))
-
-        return self._timed(0, nodes, run)
-
-    def _timed(self, stage: int, nodes: int, run: Callable[[Chain, Int32], Float32]) -> float:
-        """The time of ``run`` on a bush of ``nodes`` nodes, the picking of tokens included."""
-        chain = self._opened()
+    def _forward(self, nodes: int) -> dict[int, float]:
+        """The times of one forward of a bush of ``nodes`` nodes, which every exit is asked about."""
+        chain, taken = self._opened(), dict[int, float]()
         tip = chain.arena.used
         slots = chain.arena.extend([1] * nodes, [tip - 1, *[tip] * (nodes - 1)])
-        if stage:
-            chain.advance(slots, stage)
-            chain.exit_logits(np.zeros(1, np.int32))  # read back, so that no device is still busy with it
-        started = time.perf_counter()
-        run(chain, slots).argmax(axis=1)
-        taken = time.perf_counter() - started
+        rows = np.arange(nodes, dtype=np.int32)
+        for segment in range(chain.segments):
+            taken[segment] = timed(partial(chain.advance, slots, segment + 1), chain)
+            if segment + 1 < chain.segments:
+                taken[EXIT_HEAD] = timed(partial(chain.exit_logits, rows), chain)
+        taken[HEAD] = timed(partial(chain.logits, rows), chain)
         chain.arena.drop_window()
         return taken
 
     def _opened(self) -> Chain:
         if self._chain is None:
             manifest = self._bundle.manifest
-            context = min(CONTEXT, manifest.model.context // 2)
             layers = [segment.last - segment.first for segment in manifest.segments]
-            self._chain = Chain(self._engine.open_sequence(context + WINDOW), layers)
-            self._chain.prefill([1] * context)
+            self._chain = Chain(self._engine.open_sequence(self._context + WINDOW), layers)
+            self._chain.prefill([1] * self._context)
+            started = time.perf_counter()
+            while time.perf_counter() - started < _WARM_UP:
+                self._forward(1)
         return self._chain
+
+
+def timed(work: Callable[[], object], chain: Chain) -> float:
+    """Seconds until the work is done, also where a device does it."""
+    started = time.perf_counter()
+    work()
+    chain.wait()
+    return time.perf_counter() - started
 
 
 def _key(bundle: Bundle, engine: Engine) -> str:

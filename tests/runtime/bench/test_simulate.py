@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from foredraft.bench.comparison import Comparison, Run
-from foredraft.bench.hardware import HARDWARE, Hardware, Host, costs_of, hardware, times_here
+from foredraft.bench.hardware import HARDWARE, Hardware, Host, hardware
+from foredraft.bench.host import measured_host
 from foredraft.bench.rounds import RoundWork, agreement
 from foredraft.bench.simulate import calibrated, engine_seconds, simulate
 from foredraft.chain import EXIT_HEAD, HEAD
@@ -13,7 +14,7 @@ from foredraft.errors import RequestError
 from foredraft.rounds import Opinion, Round
 from foredraft.sampling import SamplingParams
 from foredraft.scheduling.costs import CostCurve
-from foredraft.scheduling.measure import ForwardCosts
+from foredraft.scheduling.parts import PartCosts, costs_of
 from foredraft.tree import TIP, Tree
 from tests.runtime.bench.made import a_run
 
@@ -42,16 +43,17 @@ def test_plans_cost_what_their_forwards_do() -> None:
     assert [curve.seconds(8) for curve in costs.rest] == pytest.approx([0.019, 0.017])
 
 
-def test_measured_stretches_come_apart_into_segments_and_heads() -> None:
-    """Taken apart and put together again, the times are those that were measured."""
-    times = times_here(costs_of(MACHINE.times([2, 2, 16]), 3))
-    for nodes in (1, 3, 8):
-        seconds = MACHINE.seconds(1e6, nodes)
-        assert [times(0, nodes), times(1, nodes)] == pytest.approx([seconds, seconds])
-        assert times(EXIT_HEAD, nodes) == pytest.approx(MACHINE.seconds(0.5e6, nodes))
-        assert times(2, nodes) + times(HEAD, nodes) == pytest.approx(8 * seconds + MACHINE.seconds(0.5e6, nodes))
-    whole = times_here(ForwardCosts(CostCurve({1: 0.25})))
-    assert whole(0, 1) == 0.25 and whole(HEAD, 1) == 0.0
+def test_measured_parts_are_looked_up() -> None:
+    curve = [CostCurve({1: seconds, 5: 2 * seconds}) for seconds in (0.1, 0.2, 0.3, 0.4)]
+    parts = PartCosts((curve[0], curve[1]), exit_head=curve[2], head=curve[3])
+    assert [parts.times(what, 1) for what in (0, 1, EXIT_HEAD, HEAD)] == [0.1, 0.2, 0.3, 0.4]
+    assert parts.times(1, 3) == pytest.approx(0.3)
+
+
+def test_the_loops_own_times_are_found_on_an_engine_that_does_nothing() -> None:
+    host = measured_host(64, SamplingParams(temperature=0.8))
+    assert host.pick > 0.0 and host.opinion > 0.0 and host.round >= 0.0 and host.runner_up >= 0.0
+    assert host.opinion > measured_host(64, SamplingParams()).opinion  # sampling takes more than an argmax
 
 
 def a_comparison() -> Comparison:
@@ -74,14 +76,15 @@ def test_rates_follow_from_rounds_and_times() -> None:
 
 def test_in_the_loop_everything_takes_longer_by_as_much_as_plain_decoding_does() -> None:
     alone = MACHINE.times([2, 2, 16])
-    times, host = calibrated(a_comparison(), alone, 32, SamplingParams(temperature=0.8))
+    times, host = calibrated(a_comparison(), alone, Host(0.0005, 0.0005, 0.001, 0.0001))
     slower = times(0, 3) / alone(0, 3)
-    assert 1.0 < slower < 0.5 / 40 / 0.0105 and host.round == 0.0 and host.opinion > host.pick > 0.0
+    assert slower == pytest.approx(0.5 / 40 / 0.0115)
+    assert host == Host(*(pytest.approx(slower * seconds) for seconds in (0.0005, 0.0005, 0.001, 0.0001)))
     assert simulate(a_comparison(), "here", "", times, host).rates["none"] == pytest.approx(80.0)
 
 
 def test_curves_that_are_too_slow_are_believed() -> None:
-    times, _ = calibrated(a_comparison(), lambda what, nodes: 1.0, 32, SamplingParams())
+    times, _ = calibrated(a_comparison(), lambda what, nodes: 1.0, Host(0.0, 0.0, 0.0))
     assert times(0, 1) == 1.0
 
 

@@ -14,7 +14,7 @@ from foredraft.bundle import Bundle
 from foredraft.engines.tensorrt.device import Device
 from foredraft.errors import EngineError
 from foredraft.scheduling.costs import CostCurve
-from foredraft.scheduling.measure import ForwardCosts
+from foredraft.scheduling.parts import ForwardCosts
 from tests.runtime.engines.cuda_standin import CudaStandIn
 from tests.runtime.engines.tensorrt_standin import TensorRTStandIn
 

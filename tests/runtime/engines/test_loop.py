@@ -14,7 +14,7 @@ from foredraft.bundle import Bundle
 from foredraft.chain import Chain
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
 from foredraft.scheduling.costs import CostCurve
-from foredraft.scheduling.measure import ForwardCosts
+from foredraft.scheduling.parts import ForwardCosts
 from tests.runtime.engines.made import opened, tiny_engines
 
 PROMPT = list(b"the cat sat on the mat, the cat sat on the ")
