@@ -12,11 +12,12 @@ from foredraft_graphs.builder import GraphBuilder
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.lowering import AttentionInputs
 from foredraft_graphs.portable_attention import tree_attention
+from foredraft_graphs.standard import StandardOperators
 from foredraft_graphs.unpack import as_float, dequantized, dequantized_by_rows, dequantized_rows
 from foredraft_plugins.block_linear.packing import BLOCK
 
 
-class PortableLowering:
+class PortableLowering(StandardOperators):
     """Weights are unpacked by constant folding when the engine opens; activations are rounded where the kernels do."""
 
     name = "portable"
@@ -44,20 +45,6 @@ class PortableLowering:
             matrix = dequantized(g, weight, n, k)
             x = self._rounded(g, x, k, f"{name}/x")
         return g.op("MatMul", x, g.op("Transpose", matrix, name=f"{name}/weight", perm=[1, 0]), name=name)
-
-    def norm(self, g: GraphBuilder, x: ir.Value, weight: str, epsilon: float, name: str) -> ir.Value:
-        return g.op("RMSNormalization", x, g.weight(weight), name=name, axis=-1, epsilon=epsilon)
-
-    def add_norm(
-        self, g: GraphBuilder, x: ir.Value, delta: ir.Value, weight: str, epsilon: float, names: tuple[str, str]
-    ) -> tuple[ir.Value, ir.Value]:
-        total = g.op("Add", x, delta, name=names[1])
-        return self.norm(g, total, weight, epsilon, names[0]), total
-
-    def swiglu(self, g: GraphBuilder, gate_up: ir.Value, size: int, name: str) -> ir.Value:
-        gate, up = g.ops("Split", gate_up, names=[f"{name}/gate", f"{name}/up"], axis=-1, num_outputs=2)
-        silu = g.op("Mul", gate, g.op("Sigmoid", gate, name=f"{name}/sigmoid"), name=f"{name}/silu")
-        return g.op("Mul", silu, up, name=name)
 
     def attention(
         self, g: GraphBuilder, qkv: ir.Value, inputs: AttentionInputs, layer: int, decoder: Decoder

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from foredraft_graphs.builder import GraphBuilder
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.lowering import AttentionInputs
+from foredraft_graphs.standard import StandardOperators
 from foredraft_graphs.tensorrt_native import native_attention
 from foredraft_graphs.tensorrt_plugin import plugin_attention
 from foredraft_plugins.block_linear.packing import BLOCK
@@ -24,8 +25,14 @@ DTYPES = {"fp16": ir.DataType.FLOAT16, "bf16": ir.DataType.BFLOAT16}
 TOP = 64
 
 
+def lowering_name(attention_form: str, weights_as_inputs: bool) -> str:
+    """What the graphs of such engines are called."""
+    own = "tensorrt" if attention_form == "plugin" else "tensorrt-native"
+    return own if weights_as_inputs else f"{own}-constants"
+
+
 @dataclass(frozen=True, slots=True)
-class TensorRTLowering:
+class TensorRTLowering(StandardOperators):
     """``dtype`` (fp16 or bf16) is that of matrix products, attention and caches.
 
     ``slots`` fixes the caches' rows, which ``native`` attention needs; None leaves them open.
@@ -39,8 +46,7 @@ class TensorRTLowering:
 
     @property
     def name(self) -> str:
-        own = "tensorrt" if self.attention_form == "plugin" else "tensorrt-native"
-        return own if self.weights_as_inputs else f"{own}-constants"
+        return lowering_name(self.attention_form, self.weights_as_inputs)
 
     def supports(self, decoder: Decoder) -> bool:
         """The plugin's heads; standard operators take any."""
@@ -56,20 +62,6 @@ class TensorRTLowering:
         if g.has_weight(f"{weight}.offset"):
             product = g.op("Add", product, self._offsets(g, x, weight, k, name), name=f"{name}/moved")
         return g.op("Cast", product, name=name, to=FLOAT)
-
-    def norm(self, g: GraphBuilder, x: ir.Value, weight: str, epsilon: float, name: str) -> ir.Value:
-        return g.op("RMSNormalization", x, g.weight(weight), name=name, axis=-1, epsilon=epsilon)
-
-    def add_norm(
-        self, g: GraphBuilder, x: ir.Value, delta: ir.Value, weight: str, epsilon: float, names: tuple[str, str]
-    ) -> tuple[ir.Value, ir.Value]:
-        total = g.op("Add", x, delta, name=names[1])
-        return self.norm(g, total, weight, epsilon, names[0]), total
-
-    def swiglu(self, g: GraphBuilder, gate_up: ir.Value, size: int, name: str) -> ir.Value:
-        gate, up = g.ops("Split", gate_up, names=[f"{name}/gate", f"{name}/up"], axis=-1, num_outputs=2)
-        silu = g.op("Mul", gate, g.op("Sigmoid", gate, name=f"{name}/sigmoid"), name=f"{name}/silu")
-        return g.op("Mul", silu, up, name=name)
 
     def attention(
         self, g: GraphBuilder, qkv: ir.Value, inputs: AttentionInputs, layer: int, decoder: Decoder

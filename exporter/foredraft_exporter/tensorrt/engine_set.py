@@ -13,13 +13,13 @@ from foredraft.engines.tensorrt.library import load, require_parser
 from foredraft.errors import ForedraftError
 from foredraft_exporter.tensorrt.header import check_header
 from foredraft_exporter.tensorrt.job import Job
-from foredraft_exporter.tensorrt.options import DECODE, PREFILL, EngineOptions
+from foredraft_exporter.tensorrt.options import DECODE, PREFILL, EngineOptions, activation_dtype
 from foredraft_exporter.tensorrt.process import Built, build_engine
 from foredraft_plugins.tree_attention.gpu.images import AttentionShape, PluginError
 
 Tell = Callable[[str, int, int, float], None]
 """``(what, engines done, engines in all, seconds of this one)``, at least once a second."""
-_Tell = Callable[[str, float], None]
+TellOne = Callable[[str, float], None]
 """The same for one engine."""
 
 
@@ -68,15 +68,16 @@ def build_engines(
     """
     target = f"engines/{options.name}"
     (folder / target).mkdir(parents=True)
-    dtype = "bf16" if precision == "bf16" else "fp16"
+    dtype = activation_dtype(precision)
     names = {path: f"{target}/{_engine_name(path)}" for path in graphs.paths}
     built: dict[str, Built] = {}
     for index, (graph, engine) in enumerate(names.items()):
-        built[engine] = _build(source / graph, folder / engine, options, slots, _told(tell, index, len(names)))
+        progress = told(tell, index, len(names))
+        built[engine] = build_one(source / graph, folder / engine, options, slots, progress)
     plugin = None
     if options.attention == "plugin":
         plugin = f"{target}/tree-attention"
-        _write_images(folder / plugin, AttentionShape(*shape), options, dtype, _told(tell, len(names), len(names)))
+        _write_images(folder / plugin, AttentionShape(*shape), options, dtype, told(tell, len(names), len(names)))
     versions = {result.version for result in built.values()}
     engines = EngineSet(
         library=options.backend,
@@ -98,7 +99,8 @@ def build_engines(
     return EngineReport(engines, built)
 
 
-def _build(graph: Path, engine: Path, options: EngineOptions, slots: int, tell: _Tell) -> Built:
+def build_one(graph: Path, engine: Path, options: EngineOptions, slots: int, tell: TellOne | None = None) -> Built:
+    """Build the engine of one graph. Raises ForedraftError naming graph, node and cause."""
     timing = None
     if options.library.needs_gpu:  # a library that needs no device measures nothing
         timing = str(cache_folder() / "timings" / f"{options.backend}-{'-'.join(options.targets)}.cache")
@@ -118,7 +120,7 @@ def _build(graph: Path, engine: Path, options: EngineOptions, slots: int, tell: 
     return built
 
 
-def _write_images(folder: Path, shape: AttentionShape, options: EngineOptions, dtype: str, tell: _Tell) -> None:
+def _write_images(folder: Path, shape: AttentionShape, options: EngineOptions, dtype: str, tell: TellOne) -> None:
     from foredraft_plugins.tree_attention.gpu.compile import compile_images
 
     sms = tuple(int(target.removeprefix("sm")) for target in options.targets)
@@ -141,7 +143,8 @@ def _engine_name(graph: str) -> str:
     return next(f"{stem[stem.index(kind) :]}.engine" for kind in ("segment-", "draft-head", "head") if kind in stem)
 
 
-def _told(tell: Tell | None, done: int, total: int) -> _Tell:
+def told(tell: Tell | None, done: int, total: int) -> TellOne:
+    """``tell`` for one engine, after ``done`` of ``total``."""
     return lambda what, seconds: tell(what, done, total, seconds) if tell else None
 
 

@@ -19,19 +19,11 @@ from polygraphy.backend.base import BaseRunner
 from polygraphy.common import TensorMetadata
 
 from foredraft.bundle import Bundle
-from foredraft.bundle.tensor_file import parse_header
+from foredraft.bundle.tensor_file import arrays
 from foredraft_plugins.library import DOMAIN
 from foredraft_plugins.tree_attention.reference import tree_attention
 
 Array = NDArray[Any]
-_NUMPY = {
-    "F32": np.dtype(np.float32),
-    "F16": np.dtype(np.float16),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-    "U8": np.dtype(np.uint8),
-    "I8": np.dtype(np.int8),
-    "I32": np.dtype(np.int32),
-}
 
 
 class TreeAttention(OpRun):
@@ -147,13 +139,12 @@ def _weights(bundle: Bundle, graph: onnx.GraphProto) -> dict[str, Array]:
     names = {value.name for value in graph.input} | {t.name for t in graph.initializer if t.external_data}
     packed = {v.name for v in graph.input if v.type.tensor_type.elem_type == onnx.TensorProto.INT4}
     packed |= {tensor.name for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.INT4}
-    arrays = {}
-    for name, entry in parse_header(data, str(bundle.path / path)).items():
+    found = {}
+    for name, array in arrays(data, str(bundle.path / path)).items():
         if name in names:
-            dtype = _NUMPY[entry.dtype]
-            array = np.frombuffer(data, dtype, entry.nbytes // dtype.itemsize, entry.offset).reshape(entry.shape)
-            arrays[name] = _unpacked(array) if name in packed else array
-    return arrays
+            own = array.view(ml_dtypes.bfloat16) if array.dtype == np.uint16 else array
+            found[name] = _unpacked(own) if name in packed else own
+    return found
 
 
 def _unpacked(codes: Array) -> Array:

@@ -9,6 +9,7 @@ from foredraft.engines.base import WINDOW
 from foredraft.engines.tensorrt.device import Device, load_driver
 from foredraft.engines.tensorrt.library import LIBRARIES, Library, library
 from foredraft.errors import ForedraftError
+from foredraft_graphs.tensorrt import lowering_name
 
 DECODE, PREFILL = 64, WINDOW
 """Most nodes of the two optimization profiles."""
@@ -50,8 +51,7 @@ class EngineOptions:
     @property
     def graphs(self) -> str:
         """The lowering that engines are built from."""
-        own = "tensorrt" if self.attention == "plugin" else "tensorrt-native"
-        return own if self.weights == "inputs" else f"{own}-constants"
+        return lowering_name(self.attention, self.weights == "inputs")
 
     @property
     def name(self) -> str:
@@ -76,6 +76,11 @@ def engine_options(backend: str, targets: str | None, attention: str, weights: s
         return EngineOptions(backend, parse_targets(targets), attention, weights)
     here = library(backend).needs_gpu
     return EngineOptions(backend, (Device(load_driver()).target,) if here else USUAL_TARGETS, attention, weights)
+
+
+def activation_dtype(precision: str) -> str:
+    """Of matrix products, attention and caches, where the weights have this precision."""
+    return "bf16" if precision == "bf16" else "fp16"
 
 
 def slots_for(context: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from foredraft.errors import UnsupportedModelError
-from foredraft_exporter.tensorrt.options import EngineOptions, slots_for
+from foredraft_exporter.tensorrt.options import EngineOptions, activation_dtype, slots_for
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.lowering import Lowering
 from foredraft_graphs.portable import PortableLowering
@@ -21,7 +21,7 @@ def engine_lowerings(decoder: Decoder, options: EngineOptions, precision: str) -
     engine does. Raises UnsupportedModelError if the plugin has no kernel for the model's heads.
     """
     own = TensorRTLowering(
-        "bf16" if precision == "bf16" else "fp16",
+        activation_dtype(precision),
         options.attention,
         weights_as_inputs=options.weights == "inputs",
         slots=slots_for(decoder.context) if options.attention == "native" else None,

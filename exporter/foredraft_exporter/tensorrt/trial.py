@@ -6,10 +6,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from foredraft.errors import ForedraftError
-from foredraft_exporter.tensorrt.engine_set import Tell, require_builder
-from foredraft_exporter.tensorrt.job import Job
-from foredraft_exporter.tensorrt.options import DECODE, PREFILL, EngineOptions, slots_for
-from foredraft_exporter.tensorrt.process import Built, build_engine
+from foredraft_exporter.tensorrt.engine_set import Tell, build_one, require_builder, told
+from foredraft_exporter.tensorrt.options import EngineOptions, slots_for
+from foredraft_exporter.tensorrt.process import Built
 
 _CONTEXT = 4096
 """Tokens, where there is no bundle to say."""
@@ -21,6 +20,5 @@ def try_graph(graph: Path, options: EngineOptions, tell: Tell | None = None) -> 
         raise ForedraftError(f"{graph}: no such file")
     require_builder(options)
     with TemporaryDirectory() as folder:
-        engine = str(Path(folder) / f"{graph.stem}.engine")
-        job = Job(options.backend, str(graph.absolute()), engine, options.targets, DECODE, PREFILL, slots_for(_CONTEXT))
-        return build_engine(job, lambda what, seconds: tell(what, 0, 1, seconds) if tell else None)
+        engine = Path(folder) / f"{graph.stem}.engine"
+        return build_one(graph, engine, options, slots_for(_CONTEXT), told(tell, 0, 1))

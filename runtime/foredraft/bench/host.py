@@ -34,21 +34,20 @@ def measured_host(vocab_size: int, sampling: SamplingParams) -> Host:
     what forwards are measured to take.
     """
     logits = 3.0 * np.random.default_rng(0).standard_normal(vocab_size).astype(np.float32)
+    call = _call_seconds(logits)
+
+    def left(known: Host, policy: Policy, count: Callable[[Round], int]) -> float:
+        """What a text under this policy takes beyond what is known, for each of the things that ``count`` counts."""
+        seconds, rounds, calls = _loop(policy, logits, sampling)
+        seconds -= calls * call
+        for r in rounds:
+            seconds -= known.seconds(len(r.tokens), len(r.opinions), r.runners_up) + r.seconds_draft
+        return max(seconds, 0.0) / max(sum(count(r) for r in rounds), 1)
+
     host = Host(0.0, _pick_seconds(logits, sampling), 0.0)
-    host = replace(host, round=_left(host, _PLAIN, logits, sampling, lambda round_: 1))
-    host = replace(host, opinion=_left(host, _DRAFTED, logits, sampling, lambda round_: len(round_.opinions)))
-    return replace(host, runner_up=_left(host, _RUNNERS_UP, logits, sampling, lambda round_: round_.runners_up))
-
-
-def _left(
-    known: Host, policy: Policy, logits: Float32, sampling: SamplingParams, count: Callable[[Round], int]
-) -> float:
-    """What a text under this policy takes beyond what is known, for each of the things that ``count`` counts."""
-    seconds, rounds, calls = _loop(policy, logits, sampling)
-    seconds -= calls * _call_seconds(logits)
-    for r in rounds:
-        seconds -= known.seconds(len(r.tokens), len(r.opinions), r.runners_up)
-    return max(seconds, 0.0) / max(sum(count(r) for r in rounds), 1)
+    host = replace(host, round=left(host, _PLAIN, lambda round_: 1))
+    host = replace(host, opinion=left(host, _DRAFTED, lambda round_: len(round_.opinions)))
+    return replace(host, runner_up=left(host, _RUNNERS_UP, lambda round_: round_.runners_up))
 
 
 def _loop(policy: Policy, logits: Float32, sampling: SamplingParams) -> tuple[float, list[Round], int]:

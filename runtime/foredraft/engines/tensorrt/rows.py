@@ -18,7 +18,7 @@ from foredraft.engines.tensorrt.layout import CacheLayout, aligned
 from foredraft.errors import EngineError
 from foredraft_plugins.tree_attention.gpu.driver import Kernels
 from foredraft_plugins.tree_attention.gpu.images import Image, PluginError
-from foredraft_plugins.tree_attention.gpu.launches import row_copy
+from foredraft_plugins.tree_attention.gpu.launches import Launch, row_copy
 
 KERNEL = "copy-rows"
 
@@ -80,46 +80,26 @@ class KernelRows:
             raise EngineError(str(error)) from error
 
     def gather(self, target: int, source: int, index: Index, rows: int, width: int) -> None:
-        self._launch(source, target, rows, width, source_rows=index.address)
+        self._put(row_copy(source, target, rows=rows, width=width // 4, source_rows=index.address))
 
     def scatter(self, target: int, source: int, index: Index, rows: int, width: int) -> None:
-        self._launch(source, target, rows, width, target_rows=index.address)
+        self._put(row_copy(source, target, rows=rows, width=width // 4, target_rows=index.address))
 
     def move(self, start: int, layout: CacheLayout, source: Index, target: Index) -> None:
-        self._launch(
+        launch = row_copy(
             start,
             start,
-            len(source.host),
-            layout.row,
+            rows=len(source.host),
+            width=layout.row // 4,
             source_rows=source.address,
             target_rows=target.address,
             planes=layout.planes,
-            stride=layout.plane,
+            source_stride=layout.plane // 4,
+            target_stride=layout.plane // 4,
         )
+        self._put(launch)
 
-    def _launch(
-        self,
-        source: int,
-        target: int,
-        rows: int,
-        width: int,
-        *,
-        source_rows: int = 0,
-        target_rows: int = 0,
-        planes: int = 1,
-        stride: int = 0,
-    ) -> None:
-        launch = row_copy(
-            source,
-            target,
-            rows=rows,
-            width=width // 4,
-            source_rows=source_rows,
-            target_rows=target_rows,
-            planes=planes,
-            source_stride=stride // 4,
-            target_stride=stride // 4,
-        )
+    def _put(self, launch: Launch) -> None:
         try:
             self._kernels.launch(launch, self._stream.handle)
         except PluginError as error:
