@@ -5,6 +5,7 @@ import hashlib
 import numpy as np
 
 from foredraft_plugins.library import instruction_set
+from foredraft_plugins.sampling import calls
 
 from .session import Operator
 from .trees import Shape, attend, mask_of, random_tree
@@ -26,6 +27,12 @@ def fingerprints() -> dict[str, str]:
             note(f"BlockLinear {bits} {has_min}", linear(x=activations(rng, 13, 192)))
             embedding = Operator("BlockEmbedding", {"tokens": "INT32 T"}, constants=packed, bits=bits, N=75, K=192)
             note(f"BlockEmbedding {bits} {has_min}", embedding(tokens=np.arange(75, dtype=np.int32)))
+    logits = (5 * rng.standard_normal(5000)).astype(np.float32)
+    for temperature in (0.3, 1.0):
+        race = calls.contenders(logits, None, int(logits.argmax()), temperature, 7, 3)
+        assert race is not None
+        note(f"contenders {temperature}", np.concatenate(race))
+    note("total", np.array([calls.total(logits, float(logits.max())), calls.least_outside(7, 5000, np.arange(9))]))
     dense = Operator("DenseLinear", {"x": "FLOAT T K", "w": "FLOAT N K"})
     note("DenseLinear", dense(x=activations(rng, 7, 75), w=activations(rng, 21, 75)))
     norm = Operator("RMSNorm", {"x": "FLOAT T D", "weight": "FLOAT D"}, epsilon=1e-5)

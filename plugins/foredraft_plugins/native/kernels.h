@@ -6,6 +6,7 @@
 #include "block_linear/kernel.h"
 #include "dense_linear/kernel.h"
 #include "rows/kernel.h"
+#include "sampling/kernel.h"
 #include "tree_attention/kernel.h"
 
 namespace foredraft {
@@ -15,6 +16,7 @@ struct Kernels {
   BlockLinearKernels block_linear;
   DenseLinearKernel dense_linear;
   RowKernels rows;
+  SamplingKernels sampling;
   TreeAttentionKernels tree_attention;
 };
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "native/target.h"
+#include "onnxruntime/scratch.h"
 
 FOREDRAFT_TARGET_BEGIN("avx2,fma,f16c")
 #include "native/simd/avx2.h"

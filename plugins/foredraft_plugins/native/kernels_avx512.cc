@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "native/target.h"
+#include "onnxruntime/scratch.h"
 
 FOREDRAFT_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
 #include "native/simd/avx512.h"

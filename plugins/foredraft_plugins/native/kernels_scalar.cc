@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "native/simd/scalar.h"
+#include "onnxruntime/scratch.h"
 #define FOREDRAFT_SIMD scalar
 #define FOREDRAFT_TABLE kScalarKernels
 #define FOREDRAFT_NAME "scalar"

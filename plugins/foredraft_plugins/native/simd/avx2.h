@@ -86,6 +86,11 @@ FOREDRAFT_INLINE float sum(Floats a) {
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
+FOREDRAFT_INLINE Floats sums(const Floats (&a)[16]) {
+  float lanes[16];
+  for (int i = 0; i < 16; ++i) lanes[i] = sum(a[i]);
+  return load(lanes);
+}
 FOREDRAFT_INLINE float largest(Floats a) {
   const __m256 eight = _mm256_max_ps(a.low, a.high);
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

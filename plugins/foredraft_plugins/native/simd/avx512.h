@@ -12,7 +12,7 @@ namespace {
 constexpr int kLinearRows = 8;
 constexpr int kDotRows = 4;  // of which so many, and so many halves of 16 columns, at once
 constexpr int kDotHalves = 2;
-constexpr int kDenseRows = 4;
+constexpr int kDenseRows = 6;
 constexpr int kDenseColumns = 4;
 constexpr int kAttentionRows = 4;
 constexpr int kAttentionVectors = 4;
@@ -50,6 +50,23 @@ FOREDRAFT_INLINE float sum(Floats a) {
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+// The four steps of sum, each on pairs of vectors: what lies side by side afterwards is added next.
+FOREDRAFT_INLINE Floats sums(const Floats (&a)[16]) {
+  Floats eight[8], four[4], two[2];
+  for (int i = 0; i < 8; ++i) {  // of vectors 4b + j in the order j, b, which the last two steps turn round
+    const Floats x = a[4 * (2 * i % 4) + i / 2], y = a[4 * (2 * i % 4 + 1) + i / 2];
+    eight[i] = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
+  }
+  for (int i = 0; i < 4; ++i) {
+    const Floats x = eight[2 * i], y = eight[2 * i + 1];
+    four[i] = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
+  }
+  for (int i = 0; i < 2; ++i) {
+    const Floats x = four[2 * i], y = four[2 * i + 1];
+    two[i] = _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x44), _mm512_shuffle_ps(x, y, 0xee));
+  }
+  return _mm512_add_ps(_mm512_shuffle_ps(two[0], two[1], 0x88), _mm512_shuffle_ps(two[0], two[1], 0xdd));
 }
 FOREDRAFT_INLINE float largest(Floats a) {
   const __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1));

@@ -100,6 +100,12 @@ FOREDRAFT_INLINE float sum(Floats a) {
     for (int i = 0; i < half; ++i) a.lane[i] += a.lane[i + half];
   return a.lane[0];
 }
+// Lane i is the sum of a[i].
+FOREDRAFT_INLINE Floats sums(const Floats (&a)[16]) {
+  float lanes[16];
+  for (int i = 0; i < 16; ++i) lanes[i] = sum(a[i]);
+  return load(lanes);
+}
 FOREDRAFT_INLINE float largest(Floats a) {
   for (int half = 8; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) a.lane[i] = a.lane[i] > a.lane[i + half] ? a.lane[i] : a.lane[i + half];
