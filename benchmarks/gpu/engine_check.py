@@ -21,6 +21,7 @@ from foredraft.engines.onnxruntime import OnnxRuntimeEngine
 from foredraft.engines.tensorrt.device import Device, PinnedBuffer
 from foredraft.engines.tensorrt.engine import TensorRTEngine
 from foredraft.engines.tensorrt.sequence import TensorRTSequence
+from foredraft.logits import dense
 
 TOKENS = 64
 """Of each answer."""
@@ -125,6 +126,21 @@ def drift(subject: Subject, report: Report) -> None:
             report.add("drift", f"{what}: answers of {policy} like plain ones", f"{same} of {len(answers)}")
 
 
+def reading(subject: Subject, report: Report) -> None:
+    """What the head takes with the highest logits brought to the host, and with every row fetched whole."""
+    chain = subject.chain(subject.engine())
+    for count in (1, 8, 32):
+        _forward(chain, count)
+        rows = np.arange(count, dtype=np.int32)
+        for what, read in (("the top", chain.logits), ("whole rows", lambda rows: dense(chain.logits(rows)))):
+            times = []
+            for _ in range(20):
+                started = time.perf_counter()
+                read(rows)
+                times.append(time.perf_counter() - started)
+            report.add("reading", f"head and {what} of {count}", _seconds(float(np.median(times))))
+
+
 def speed(subject: Subject, report: Report) -> None:
     """Tokens per second by policy, the median of three rounds over the prompts."""
     engine = subject.engine()
@@ -144,6 +160,7 @@ STEPS: dict[str, Callable[[Subject, Report], None]] = {
     "caches": caches,
     "replay": replay,
     "drift": drift,
+    "reading": reading,
     "speed": speed,
 }
 
@@ -179,7 +196,7 @@ def _forward(chain: Chain, rows: int) -> Float32:
     """Logits of a bush of ``rows`` nodes over the chain's text, which is as it was afterwards."""
     tip = chain.arena.used - 1
     slots = chain.arena.extend([1] * rows, [tip] * rows)
-    logits = chain.verify(slots).copy()
+    logits = dense(chain.verify(slots)).copy()
     chain.arena.drop_window()
     return logits
 
@@ -192,7 +209,7 @@ def _logits_by_segment(chain: Chain, text: list[int], rows: int) -> list[Float32
     results = []
     for stage in range(1, chain.segments + 1):
         chain.advance(slots, stage)
-        results.append(chain.logits(np.arange(rows, dtype=np.int32)).copy())
+        results.append(dense(chain.logits(np.arange(rows, dtype=np.int32))).copy())
     return results
 
 

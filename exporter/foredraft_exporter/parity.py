@@ -20,6 +20,7 @@ from foredraft.bundle import Bundle
 from foredraft.engines.base import WINDOW, Engine
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
 from foredraft.errors import ForedraftError
+from foredraft.logits import dense
 from foredraft_exporter import models
 from foredraft_exporter.checkpoint import Checkpoint, open_checkpoint
 from foredraft_exporter.parity_limits import Limits, limits_for
@@ -167,7 +168,7 @@ def run_segments(engine: Engine, sample: Sample) -> Iterator[tuple[int, int, Flo
         batch, rows = arena.batch(slots), np.arange(len(part), dtype=np.int32)
         for segment in range(engine.segments):
             sequence.run(segment, batch)
-            yield start, segment, sequence.readout(rows), sequence.logits(rows)
+            yield start, segment, sequence.readout(rows), dense(sequence.logits(rows))
         arena.commit(slots.tolist())
 
 

@@ -17,7 +17,8 @@ DRAFT_IDS = "draft_head.ids"
 def head_graph(decoder: Decoder, weights: WeightsFile, lowering: Lowering) -> ir.Model:
     """``readout`` float32 [T, hidden_size] -> ``logits`` float32 [T, vocab_size].
 
-    Some lowerings also give ``top_ids`` int32 and ``top_logits`` float32 [T, k], the likeliest first.
+    Some lowerings also give ``top_ids`` int32 and ``top_logits`` float32 [T, k], the likeliest first, and ``log_total``
+    float32 [T], the log of the sum of exp over all logits of a row.
     """
     return _graph(decoder, weights, lowering, "head", decoder.vocab_size)
 
@@ -41,4 +42,14 @@ def _graph(decoder: Decoder, weights: WeightsFile, lowering: Lowering, weight: s
         g.output(values, "top_logits", ir.DataType.FLOAT, ["T", count])
         ids = g.op("Cast", ids, name="top/ids32", to=ir.DataType.INT32)
         g.output(ids, "top_ids", ir.DataType.INT32, ["T", count])
+        g.output(_log_total(g, logits), "log_total", ir.DataType.FLOAT, ["T"])
     return g.model()
+
+
+def _log_total(g: GraphBuilder, logits: ir.Value) -> ir.Value:
+    """Counted from the largest, so that nothing overflows."""
+    axis = g.constant("last", np.array([-1], np.int64))
+    highest = g.op("ReduceMax", logits, axis, name="total/highest", keepdims=1)
+    shares = g.op("Exp", g.op("Sub", logits, highest, name="total/behind"), name="total/shares")
+    total = g.op("Log", g.op("ReduceSum", shares, axis, name="total/sum", keepdims=0), name="total/log")
+    return g.op("Add", total, g.op("Squeeze", highest, axis, name="total/from"), name="total/out")

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from foredraft.arena import Arena
-from foredraft.engines.base import WINDOW, Batch, EngineSequence, Float32, Int32
+from foredraft.engines.base import WINDOW, Batch, EngineSequence, Int32
+from foredraft.logits import Rows
 
 HEAD, EXIT_HEAD = -1, -2
 """What ran, in a chain's log, if it was no segment: the whole head, or the one that exits draft and judge with."""
@@ -52,8 +53,8 @@ class Chain:
     def segments(self) -> int:
         return len(self._layers)
 
-    def prefill(self, tokens: Sequence[int], chunk: int = WINDOW) -> Float32:
-        """Settle ``tokens`` after the text, through all segments -> logits [1, vocab_size] after the last one."""
+    def prefill(self, tokens: Sequence[int], chunk: int = WINDOW) -> Rows:
+        """Settle ``tokens`` after the text, through all segments -> one row of logits, after the last one."""
         for start in range(0, len(tokens), chunk):
             part = tokens[start : start + chunk]
             parents = range(self.arena.used - 1, self.arena.used - 1 + len(part))
@@ -62,8 +63,8 @@ class Chain:
             self.commit(slots.tolist())
         return self.logits(np.array([len(part) - 1], np.int32))
 
-    def verify(self, slots: Int32) -> Float32:
-        """Run nodes through all segments that they still lack -> logits [len(slots), vocab_size]."""
+    def verify(self, slots: Int32) -> Rows:
+        """Run nodes through all segments that they still lack -> a row of logits for each."""
         self.advance(slots, self.segments)
         self.work.forwards += 1
         return self.logits(np.arange(len(slots), dtype=np.int32))
@@ -82,23 +83,15 @@ class Chain:
         if len(lagging) != len(slots):
             raise AssertionError(f"of {len(slots)} nodes only {len(lagging)} were in the last segment's batch")
 
-    def logits(self, rows: Int32) -> Float32:
+    def logits(self, rows: Int32) -> Rows:
         """Head over rows of the last batch."""
         self._count_head(HEAD, len(rows))
         return self._sequence.logits(rows)
 
-    def exit_logits(self, rows: Int32) -> Float32:
-        """What the exit at the end of the last segment that ran says -> logits [len(rows), vocab_size].
-
-        An exit may know only the most frequent tokens; the others are -inf.
-        """
+    def exit_logits(self, rows: Int32) -> Rows:
+        """What the exit at the end of the last segment that ran says, a row for each."""
         self._count_head(EXIT_HEAD, len(rows))
-        known, ids = self._sequence.draft_logits(rows)
-        if len(ids) == self._sequence.vocab_size:
-            return known
-        logits = np.full((len(rows), self._sequence.vocab_size), -np.inf, np.float32)
-        logits[:, ids] = known
-        return logits
+        return self._sequence.draft_logits(rows)
 
     def commit(self, path: Sequence[int]) -> None:
         """Settle the path, moving its rows where it has gaps, and forget the rest of the window."""

@@ -6,6 +6,7 @@ from its hidden state when it is verified. What an exit says decides how far a n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
@@ -13,21 +14,21 @@ import numpy as np
 
 from foredraft.chain import Chain
 from foredraft.draft import Draft
-from foredraft.engines.base import Float32
-from foredraft.rounds import Opinion
+from foredraft.logits import Row, log_total, logit
+from foredraft.rounds import Choice, Opinion
 from foredraft.scheduling.policy import Policy
 from foredraft.tree import TIP, Tree
 
 
 class Pick(Protocol):
-    """Chooses the token at ``position`` after the tokens ``path``, from ``logits`` [vocab]."""
+    """Chooses the token at ``position`` after the tokens ``path``, from a row of logits."""
 
-    def __call__(self, logits: Float32, position: int, path: Sequence[int], /) -> int:
+    def __call__(self, logits: Row, position: int, path: Sequence[int], /) -> int:
         """The token."""
         ...
 
-    def ranked(self, logits: Float32, position: int, path: Sequence[int], count: int, /) -> list[int]:
-        """The same, then up to ``count - 1`` runner-ups, best first."""
+    def ranked(self, logits: Row, position: int, path: Sequence[int], count: int, /) -> list[tuple[int, float]]:
+        """The same, then up to ``count - 1`` runner-ups, best first, each with its score."""
         ...
 
 
@@ -41,8 +42,9 @@ def write_drafts(
     opinions: list[Opinion] = []
     for _ in range(min(policy.draft_tokens, room)):
         chain.advance(draft.slots([draft.tip]), policy.draft_exit + 1)
-        logits = chain.exit_logits(np.zeros(1, np.int32))[0]
-        opinion = _opinion(logits, draft, pick, policy.draft_exit, policy.alternatives)
+        opinion = _opinion(
+            chain.exit_logits(np.zeros(1, np.int32))[0], draft, pick, policy.draft_exit, policy.alternatives
+        )
         opinions.append(opinion)
         if opinion.token in eos:
             break
@@ -60,26 +62,24 @@ def judge(
     """
     judged = [base, *nodes]
     chain.advance(draft.slots(judged), policy.judge_exit + 1)
-    logits = chain.exit_logits(np.arange(len(judged), dtype=np.int32))
-    row = {node: index for index, node in enumerate(judged)}
+    rows = dict(zip(judged, chain.exit_logits(np.arange(len(judged), dtype=np.int32)), strict=True))
     draft.back(base)
     opinions: list[Opinion] = []
     while True:
-        opinion = _opinion(logits[row[draft.tip]], draft, pick, policy.judge_exit, policy.alternatives)
+        opinion = _opinion(rows[draft.tip], draft, pick, policy.judge_exit, policy.alternatives)
         opinions.append(opinion)
         following = draft.child(draft.tip, opinion.token)
         if following is None or opinion.token in eos:
             break
         draft.step(following)
     path = {opinion.node for opinion in opinions}
-    return opinions, _survivors(draft.tree, logits, judged, path, policy.keep)
+    return opinions, _survivors(draft.tree, rows, path, policy.keep)
 
 
 def look(chain: Chain, draft: Draft, pick: Pick, policy: Policy, nodes: Sequence[int]) -> Opinion:
     """Run ``nodes``, the root first, up to an exit, and ask what it says after the root. The tip must be the root."""
     chain.advance(draft.slots(nodes), policy.look_exit + 1)
-    logits = chain.exit_logits(np.zeros(1, np.int32))[0]
-    return _opinion(logits, draft, pick, policy.look_exit, policy.alternatives)
+    return _opinion(chain.exit_logits(np.zeros(1, np.int32))[0], draft, pick, policy.look_exit, policy.alternatives)
 
 
 def widen(draft: Draft, path: Sequence[Opinion], widths: Sequence[int], level: int, depth: int) -> list[int]:
@@ -90,40 +90,35 @@ def widen(draft: Draft, path: Sequence[Opinion], widths: Sequence[int], level: i
     """
     nodes: list[int] = []
     for opinion, width in zip(path[:depth], widths, strict=False):
-        for token, probability in ((opinion.token, opinion.confidence), *opinion.others)[:width]:
-            node = draft.child(opinion.node, token)
+        for choice in opinion.choices[:width]:
+            node = draft.child(opinion.node, choice.token)
             if node is None and draft.room:
-                (node,) = draft.add(Tree([token], [TIP], [probability], [level]), opinion.node)
+                (node,) = draft.add(Tree([choice.token], [TIP], [choice.probability], [level]), opinion.node)
             if node is not None:
                 nodes.append(node)
     return nodes
 
 
-def _opinion(logits: Float32, draft: Draft, pick: Pick, exit_: int, others: int) -> Opinion:
+def _opinion(row: Row, draft: Draft, pick: Pick, exit_: int, others: int) -> Opinion:
     """After the tip, with so many runner-ups."""
-    token, *rest = pick.ranked(logits, len(draft.context), draft.context, 1 + others)
-    confidence = _probability(logits, token)
-    known = tuple((other, confidence * float(np.exp(logits[other] - logits[token]))) for other in rest)
-    return Opinion(draft.tip, exit_, token, confidence, known)
+    ranked, total = pick.ranked(row, len(draft.context), draft.context, 1 + others), log_total(row)
+    return Opinion(
+        draft.tip, exit_, tuple([Choice(token, logit(row, token) - total, score) for token, score in ranked])
+    )
 
 
-def _probability(logits: Float32, token: int) -> float:
-    """Softmax probability of one token; entries of -inf are tokens that the exit does not know."""
-    return float(1.0 / np.exp(logits - logits[token]).sum()) if logits[token] > -np.inf else 0.0
-
-
-def _survivors(tree: Tree, logits: Float32, judged: Sequence[int], path: set[int], keep: float) -> list[int]:
-    """Nodes off the path whose probability under the exit, given the path above, is at least ``keep``."""
+def _survivors(tree: Tree, rows: dict[int, Row], path: set[int], keep: float) -> list[int]:
+    """Judged nodes off the path whose probability under the exit, given the path above, is at least ``keep``."""
     if keep >= 1.0:
         return []
-    row = {node: index for index, node in enumerate(judged)}
     probability = dict.fromkeys(path, 1.0)
     survivors = []
-    for node in judged[1:]:
+    for node in list(rows)[1:]:
         parent = tree.parents[node]
         if node in path or parent not in probability:
             continue
-        here = probability[parent] * _probability(logits[row[parent]], tree.tokens[node])
+        row = rows[parent]
+        here = probability[parent] * math.exp(logit(row, tree.tokens[node]) - log_total(row))
         if here >= keep:
             probability[node] = here
             survivors.append(node)

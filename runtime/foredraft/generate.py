@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from foredraft.chain import Chain
 from foredraft.draft import Draft
 from foredraft.drafters.base import Drafter
-from foredraft.engines.base import Float32
 from foredraft.exits import Pick, judge, look, widen, write_drafts
+from foredraft.logits import Row, Rows
 from foredraft.rounds import Opinion, Round
 from foredraft.scheduling.policy import NO_EXIT, Scheduler
 from foredraft.tree import TIP, Tree
@@ -42,7 +42,7 @@ class Writer:
         text = list(prompt)
         self.drafter.begin(text)
         started = time.perf_counter()
-        logits = self.chain.prefill(text[self.chain.arena.settled :])
+        logits: Sequence[Row] = [*self.chain.prefill(text[self.chain.arena.settled :])]
         round_ = Round(tokens=[self.pick(logits[0], len(text), text)], verified=len(prompt))
         while True:
             self.drafter.commit(round_.tokens, logits if self.drafter.wants_logits else None)
@@ -54,13 +54,14 @@ class Writer:
             yield round_
             if limit <= 0 or text[-1] in self.eos:
                 return
-            started = time.perf_counter()
+            started, passes = time.perf_counter(), self.chain.work.layer_passes
             round_, logits = self._round(text, limit - 1)
+            round_.layer_passes = self.chain.work.layer_passes - passes
 
-    def _round(self, text: list[int], depth: int) -> tuple[Round, Float32]:
+    def _round(self, text: list[int], depth: int) -> tuple[Round, Sequence[Row]]:
         """Draft at most ``depth`` deep, let exits judge as the policy says, verify what is left, commit what is right.
 
-        Returns the round and, if the drafter wants them, the logits that chose its tokens.
+        Returns the round and the rows of logits that chose its tokens, valid until the engine runs again.
         """
         round_, draft, alive = Round(self.scheduler.plan()), Draft(self.chain.arena, text), [TIP]
         while True:
@@ -85,10 +86,10 @@ class Writer:
             judged = [opinion for opinion in round_.opinions if opinion.exit == round_.policy.judge_exit]
             alive = sorted({*alive, *self._widen(draft, judged, depth, judged=True)})
         logits = self.chain.verify(draft.slots(alive))
-        path = self._accept(draft, dict(zip(alive, logits, strict=True)), round_, text)
+        path, rows = self._accept(draft, logits, {node: row for row, node in enumerate(alive)}, round_, text)
         self.chain.commit(draft.slots(path).tolist())
         round_.tree, round_.accepted, round_.verified = draft.tree, path[1:], len(alive)
-        return round_, logits[[alive.index(node) for node in path]] if self.drafter.wants_logits else logits
+        return round_, rows
 
     def _grow(self, draft: Draft, round_: Round, room: int) -> list[int]:
         """Hang the drafter's tree under the tip, or where it has none, what the draft exit writes -> the nodes."""
@@ -111,16 +112,21 @@ class Writer:
         """Add what an exit held likely beside its path, at most ``depth`` deep from its first node -> those nodes."""
         return widen(draft, path, self.scheduler.widths(path, judged), self._level(path[0].exit), depth)
 
-    def _accept(self, draft: Draft, logits: dict[int, Float32], round_: Round, text: Sequence[int]) -> list[int]:
-        """Follow the model's own tokens down the verified nodes -> the path whose logits chose them, root first."""
-        path, full = [TIP], list(text)
+    def _accept(
+        self, draft: Draft, logits: Rows, row_of: dict[int, int], round_: Round, text: Sequence[int]
+    ) -> tuple[list[int], list[Row]]:
+        """Follow the model's own tokens down the verified nodes, ``row_of`` them in ``logits`` -> the path whose logits
+        chose them, root first, and these.
+        """
+        path, full, rows = [TIP], list(text), list[Row]()
         while True:
-            token = self.pick(logits[path[-1]], len(full), full)
+            rows.append(logits[row_of[path[-1]]])
+            token = self.pick(rows[-1], len(full), full)
             round_.tokens.append(token)
             full.append(token)
             node = draft.child(path[-1], token)
-            if node is None or node not in logits or token in self.eos:
-                return path
+            if node is None or node not in row_of or token in self.eos:
+                return path, rows
             path.append(node)
 
     def _level(self, exit_: int) -> int:

@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from foredraft.scheduling.policy import Policy
 from foredraft.tree import Tree
 
 
+class Choice(NamedTuple):
+    """A token that an exit would pick: the logarithm of the probability that it gives it, and its score in the pick,
+    noise included. How far scores are apart tells better than probabilities whether the whole model, which picks with
+    the same noise, will choose the same."""
+
+    token: int
+    log_probability: float
+    score: float
+
+    @property
+    def probability(self) -> float:
+        return math.exp(self.log_probability)
+
+
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """What an exit said after a node: its own next token, and how probable it holds that token to be.
-
-    ``others`` are its next choices with their probabilities, best first, if it was asked for any.
-    """
+    """What an exit said after a node: its own next token, then its runners-up, if it was asked for any."""
 
     node: int
     exit: int
-    token: int
-    confidence: float
-    others: tuple[tuple[int, float], ...] = ()
+    choices: tuple[Choice, ...]
+
+    @property
+    def token(self) -> int:
+        """The exit's own next token."""
+        return self.choices[0].token
+
+    @property
+    def confidence(self) -> float:
+        """How probable the exit holds its token to be."""
+        return self.choices[0].probability
+
+    @property
+    def margins(self) -> list[float]:
+        """How clearly the first choice won, then how far each runner-up was behind it; infinite where that is not
+        known."""
+        scores = [choice.score for choice in self.choices]
+        behind = [scores[0] - score for score in scores[1:]]
+        return [behind[0] if behind else math.inf, *behind]
 
 
 @dataclass(slots=True)
@@ -36,6 +65,8 @@ class Round:
     """What exits said on the way."""
     judgements: int = 0
     """How often the judging exit was asked."""
+    layer_passes: int = 0
+    """How often a layer's weights were read."""
     verified: int = 0
     """Nodes that went through the whole model, the text's last token included."""
     seconds_draft: float = 0.0
@@ -46,4 +77,4 @@ class Round:
     @property
     def runners_up(self) -> int:
         """Next choices that exits were asked for."""
-        return sum(len(opinion.others) for opinion in self.opinions)
+        return sum(len(opinion.choices) - 1 for opinion in self.opinions)

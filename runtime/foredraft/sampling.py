@@ -14,20 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from foredraft import noise
+from foredraft import filters, noise
 from foredraft.errors import EngineError, RequestError
-
-Row = npt.NDArray[np.float32]
-Ids = npt.NDArray[np.int64]
-_STEEP = 80.0
-"""exp of more than 88 overflows float32; a token that far behind the best one needs no better estimate."""
-_SLACK = 1.001
-"""More than the relative error of the float32 estimates, so that they never rule out the winner."""
-_HUGE = float(np.finfo(np.float32).max)
-"""Above all estimates."""
-_NUCLEUS_CUTS = (math.exp(-4.0), math.exp(-9.0), math.exp(-16.0), 0.0)
+from foredraft.logits import Float32, Ids, PartialRow, Row
+from foredraft.race import Race
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +57,11 @@ class SamplingParams:
         _check_integer("seed", self.seed, 0, 2**64 - 1)
 
     @property
+    def filtered(self) -> bool:
+        """True if not every token can be chosen."""
+        return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
+
+    @property
     def penalised(self) -> bool:
         """True if the choice depends on the text so far, beyond the logits."""
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
@@ -88,23 +84,55 @@ class Picker:
     params: SamplingParams
 
     def __call__(self, logits: Row, position: int, path: Sequence[int]) -> int:
-        return self.ranked(logits, position, path, 1)[0]
+        return self.ranked(logits, position, path, 1)[0][0]
 
-    def ranked(self, logits: Row, position: int, path: Sequence[int], count: int) -> list[int]:
+    def ranked(self, logits: Row, position: int, path: Sequence[int], count: int) -> list[tuple[int, float]]:
         """The token that is picked, then the one that would be if that one could not be, and so on: up to ``count``.
 
-        They come from what the filters leave, which may be fewer; a logit of -inf is never a runner-up.
+        They come from what the filters leave, which may be fewer; a logit of -inf is never a runner-up. With each comes
+        its score, of which only differences mean anything: the logit, or the logit over the temperature and the noise.
+
+        A row of which only a part is there gives the same answer as the whole one, which is fetched where the part
+        cannot tell.
         """
         params = self.params
+        if isinstance(logits, PartialRow):
+            found = None if params.penalised else self._of_part(logits, position, count)
+            if found is not None:
+                return found
+            logits = logits.whole()
         row = np.ascontiguousarray(logits, np.float32)
-        best = _best(row, position)
+        best = _best(row, position, None)
         if params.penalised:
-            row = _penalise(row, path, params)
+            row = filters.penalise(row, path, params)
             best = int(row.argmax())
+        if params.temperature > 0:
+            return self._race(row, None, best, filters.left(row, best, params), position).first(count)
+        places = filters.largest(row, count).tolist() if count > 1 else [best]
+        return [(place, float(row[place])) for place in places]
+
+    def _of_part(self, part: PartialRow, position: int, count: int) -> list[tuple[int, float]] | None:
+        """None if tokens that are not there could be among those that are wanted."""
+        params, row, ceiling = self.params, part.values, part.ceiling
+        known, best = ceiling == -np.inf, _best(row, position, part.ids)
         if params.temperature == 0:
-            return [best] if count == 1 else _largest(row, count)
-        ids = _filter(row, best, params)
-        return _race(row, best, ids, count, params.temperature, noise.stream(params.seed, position))
+            places = filters.largest(row, count)
+            ranked = list(zip(part.ids[places].tolist(), row[places].tolist(), strict=True))
+            return ranked if known or (len(ranked) == count and ranked[-1][1] > ceiling) else None
+        known = known or filters.reach(row, best, ceiling, params)
+        if not known and params.filtered:
+            return None
+        race = self._race(row, part.ids, best, filters.left(row, best, params), position)
+        ranked = race.first(count)
+        decided = known or (len(ranked) == count and race.is_decided(ranked[-1][1], ceiling, part.vocab_size))
+        return ranked if decided else None
+
+    def _race(self, row: Float32, ids: Ids | None, best: int, places: Ids | None, position: int) -> Race:
+        """Over the ``places`` of ``row`` that the filters left (None: all); they are ``ids`` (None: the places)."""
+        if places is not None:
+            best = int(np.searchsorted(places, best))
+            row, ids = row[places], places if ids is None else ids[places]
+        return Race(row, ids, best, self.params.temperature, noise.stream(self.params.seed, position))
 
 
 def make_picker(params: SamplingParams) -> Picker:
@@ -112,142 +140,15 @@ def make_picker(params: SamplingParams) -> Picker:
     return Picker(params)
 
 
-def _best(row: Row, position: int) -> int:
+def _best(row: Float32, position: int, ids: Ids | None) -> int:
     best = int(row.argmax())  # the first of the largest; of the NaNs, if there are any
     if not math.isfinite(row[best]):
+        token = best if ids is None else int(ids[best])
         raise EngineError(
-            f"position {position}: the largest logit (token {best}) is {row[best]}, not a finite number; "
+            f"position {position}: the largest logit (token {token}) is {row[best]}, not a finite number; "
             "try another lowering, and check the bundle with: foredraft check"
         )
     return best
-
-
-def _largest(row: Row, count: int) -> list[int]:
-    """The ``count`` first finite ones in the order (logit descending, id ascending)."""
-    count = min(count, len(row))
-    places = _top_k(row, count)
-    order = np.argsort(-row[places], kind="stable")
-    return [int(token) for token in places[order] if row[token] > -np.inf]
-
-
-def _penalise(row: Row, path: Sequence[int], params: SamplingParams) -> Row:
-    """A copy of ``row`` with the logits of the tokens in ``path`` changed (the definitions of Keskar et al.
-    2019 and of OpenAI's API).
-    """
-    ids, counts = np.unique(np.fromiter(path, np.int64, len(path)), return_counts=True)
-    counts, ids = counts[ids < len(row)], ids[ids < len(row)]
-    logits = row[ids].astype(np.float64)
-    factor = params.repetition_penalty
-    logits = np.where(logits > 0, logits / factor, logits * factor)
-    logits -= params.presence_penalty + params.frequency_penalty * counts
-    penalised = row.copy()
-    penalised[ids] = logits
-    return penalised
-
-
-def _filter(row: Row, best: int, params: SamplingParams) -> Ids | None:
-    """Ids (ascending) that the filters leave, the best one always among them; None if there is nothing to
-    filter.
-    """
-    ids: Ids | None = None
-    if 0 < params.top_k < len(row):
-        ids = _top_k(row, params.top_k)
-    if params.top_p < 1.0:
-        ids = _top_p(row, best, ids, params)
-    if params.min_p > 0.0:
-        floor = np.float32(float(row[best]) + params.temperature * math.log(params.min_p))
-        ids = np.flatnonzero(row >= floor) if ids is None else ids[row[ids] >= floor]
-    return ids
-
-
-def _top_k(row: Row, k: int) -> Ids:
-    """The k first in the order (logit descending, id ascending)."""
-    return _first(row, k, np.partition(row, len(row) - k)[len(row) - k])
-
-
-def _first(logits: Row, k: int, edge: np.float32) -> Ids:
-    """Places (ascending) of the k first in the order (logit descending, place ascending); ``edge`` is the
-    k-th logit.
-    """
-    places = np.flatnonzero(logits >= edge)
-    if len(places) > k:
-        surplus = np.flatnonzero(logits[places] == edge)[k - len(places) :]
-        places = np.delete(places, surplus)
-    return places
-
-
-def _top_p(row: Row, best: int, ids: Ids | None, params: SamplingParams) -> Ids:
-    """The shortest beginning of the order (logit descending, id ascending) whose probabilities sum to
-    ``top_p``.
-
-    Only a few tokens weigh enough to matter, so only those above a cut are sorted; the cut is lowered until
-    they do.
-    """
-    logits = row if ids is None else row[ids]
-
-    def weigh(some: Row) -> Row:
-        with np.errstate(over="ignore", under="ignore"):
-            weights: Row = np.exp((some - row[best]) * np.float32(1.0 / params.temperature))
-        return weights
-
-    weights = weigh(logits)
-    target = params.top_p * float(weights.sum(dtype=np.float64))
-    for cut in _NUCLEUS_CUTS:
-        ranked = np.sort(logits[weights >= cut])[::-1]
-        reached = np.cumsum(weigh(ranked), dtype=np.float64)
-        if reached[-1] >= target:
-            break
-    count = min(int(np.searchsorted(reached, target)) + 1, len(ranked))
-    places = _first(logits, count, ranked[count - 1])
-    return places if ids is None else ids[places]
-
-
-def _race(row: Row, best: int, ids: Ids | None, count: int, temperature: float, stream: int) -> list[int]:
-    """The ``count`` first of ``row / temperature + gumbel`` over ``ids`` (None: all), ties to the lowest id.
-
-    With u uniform, E = -log(u) and gumbel = -log(E), these have the least E * exp(-row / temperature). And E
-    >= 1 - u, which costs no logarithm: from these lower bounds in float32 and the exact values of a few tokens
-    follows which few tokens can be among them at all. Only those are computed exactly.
-    """
-    logits = row if ids is None else row[ids]
-    with np.errstate(over="ignore"):
-        behind = (row[best] - logits) * np.float32(1.0 / temperature)
-    np.minimum(behind, np.float32(_STEEP), out=behind)
-    bounds = noise.lower_bounds(stream, ids, len(logits))
-    bounds *= np.exp(behind, out=behind)
-    count = min(count, len(logits))
-    leaders = _least(bounds, count)
-    front = best if ids is None else int(np.searchsorted(ids, best))
-    exact = sorted(_exact(logits, row[best], place, ids, temperature, stream) for place in {front, *leaders})
-    places = np.flatnonzero(bounds <= min(exact[count - 1] * _SLACK, _HUGE))
-    candidates = places if ids is None else ids[places]
-    if len(candidates) == 1:
-        return [int(candidates[0])]
-    scores = (logits[places].astype(np.float64) - float(row[best])) / temperature
-    scores -= np.log(noise.exponentials(stream, candidates))
-    if count == 1:
-        return [int(candidates[scores.argmax()])]
-    order = np.argsort(-scores, kind="stable")[:count]
-    return [int(token) for token in candidates[order[scores[order] > -np.inf]]]
-
-
-def _least(values: Row, count: int) -> list[int]:
-    """Places of the ``count`` least values: for a few of them this is faster than a partition."""
-    places: list[int] = []
-    kept = []
-    for _ in range(count):
-        places.append(int(values.argmin()))
-        kept.append(values[places[-1]])
-        values[places[-1]] = np.inf
-    values[places] = kept
-    return places
-
-
-def _exact(logits: Row, top: np.float32, place: int, ids: Ids | None, temperature: float, stream: int) -> float:
-    """E * exp((top - logit) / temperature) of one token; infinite if that is too large to say."""
-    behind = (float(top) - float(logits[place])) / temperature
-    token = place if ids is None else int(ids[place])
-    return noise.exponential(stream, token) * math.exp(behind) if behind < 600 else math.inf
 
 
 def _check(name: str, got: object, low: float, high: float, hint: str = "") -> None:

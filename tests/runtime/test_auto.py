@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from foredraft.rounds import Opinion, Round
+from foredraft.rounds import Choice, Opinion, Round
 from foredraft.scheduling.agreement import RUNNERS_UP, Agreement
 from foredraft.scheduling.auto import AutoScheduler
 from foredraft.scheduling.costs import SIZES, CostCurve
@@ -39,12 +39,12 @@ class Text:
         self.scheduler, self.node, self.agrees, self.second = scheduler, node, agrees, second
         self.random = random.Random(0)
         self.policies: list[tuple[int, Policy]] = []
-        self.written, self.seconds, self.widths = 0, 0.0, 0
+        self.written, self.seconds, self.widths, self.passes = 0, 0.0, 0, 0
 
     def round(self) -> None:
         round_ = Round(self.scheduler.plan())
         self.policies.append((self.written, round_.policy))
-        judge, seconds = round_.policy.judge_exit, 0.0
+        judge, seconds, self.passes = round_.policy.judge_exit, 0.0, 0
         if round_.policy.budget:
             self.scheduler.choose(Tree())
         if judge != NO_EXIT:
@@ -65,18 +65,19 @@ class Text:
         round_.verified = 1 + len(round_.tree) + beside
         seconds += self.taken(EXITS[judge], beside) if judge != NO_EXIT and beside else 0.0
         seconds += self.taken(LAYERS - (EXITS[judge] if judge != NO_EXIT else 0) + 1, round_.verified)
-        round_.seconds_verify = seconds
+        round_.seconds_verify, round_.layer_passes = seconds, self.passes
         self.written += len(round_.tokens)
         self.seconds += seconds
         self.scheduler.observe(round_)
 
     def opinion(self, node: int, exit_: int) -> Opinion:
         right, second = self.random.random() < self.agrees, self.random.random() < self.second
-        others = [
-            (OWN if second and not right else OTHER, 0.1),
-            *[(OTHER + rank, 0.01) for rank in range(1, RUNNERS_UP)],
-        ]
-        return Opinion(node, exit_, OWN if right else WRONG, self.random.random(), tuple(others))
+        tokens = [OWN if right else WRONG, OWN if second and not right else OTHER]
+        tokens += [OTHER + rank for rank in range(1, RUNNERS_UP)]
+        lead = 3.0 * self.random.random()
+        scores = [0.0, *[-lead - 0.5 * rank for rank in range(RUNNERS_UP)]]
+        choices = [Choice(token, score - 0.1, score) for token, score in zip(tokens, scores, strict=True)]
+        return Opinion(node, exit_, tuple(choices))
 
     def accept(self, round_: Round, widths: list[int]) -> None:
         """The path as far as it is right, then a runner-up, if it was verified."""
@@ -88,12 +89,13 @@ class Text:
             round_.tokens.append(OWN)
         at = len(round_.accepted)
         if at < len(widths):
-            choices = [round_.opinions[at].token, *(token for token, _ in round_.opinions[at].others)]
+            choices = [choice.token for choice in round_.opinions[at].choices]
             if OWN in choices[: widths[at]]:
                 round_.accepted.append(round_.tree.add(OWN, at - 1))
                 round_.tokens.append(OWN)
 
     def taken(self, layers: int, nodes: int) -> float:
+        self.passes += layers
         return layers * (1.0 + self.node * (nodes - 1))
 
     def write(self, tokens: int) -> float:
@@ -138,7 +140,7 @@ def test_agreement_learns_how_often_each_rank_is_right() -> None:
     agreement, chance = Agreement(), random.Random(1)
     for _ in range(2000):
         own = chance.choices([10, 11, 12, 99], [0.5, 0.3, 0.1, 0.1])[0]
-        agreement.learn(0.4, [10, 11, 12, *range(20, 20 + RUNNERS_UP - 2)], own)
+        agreement.learn([0.4] * (1 + RUNNERS_UP), [10, 11, 12, *range(20, 20 + RUNNERS_UP - 2)], own)
     assert [agreement.rate(0.4, rank) for rank in range(3)] == pytest.approx([0.5, 0.3, 0.1], abs=0.05)
     count, together = agreement.runners_up(0.05)
     assert count == 2 and together == pytest.approx(0.4, abs=0.05)

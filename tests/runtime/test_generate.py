@@ -24,9 +24,9 @@ class Largest:
         assert position == len(path)
         return int(logits.argmax())
 
-    def ranked(self, logits: np.ndarray, position: int, path: Sequence[int], count: int) -> list[int]:
+    def ranked(self, logits: np.ndarray, position: int, path: Sequence[int], count: int) -> list[tuple[int, float]]:
         assert position == len(path)
-        return np.argsort(-logits, kind="stable")[:count].tolist()
+        return [(int(token), float(logits[token])) for token in np.argsort(-logits, kind="stable")[:count]]
 
 
 class RandomDrafter:
@@ -51,9 +51,9 @@ class RandomDrafter:
                 tree.add(token, parent, float(self.random.random()))
         return tree
 
-    def commit(self, tokens: Sequence[int], logits: np.ndarray | None) -> None:
-        assert logits is not None and len(logits) == len(tokens)
-        assert logits.argmax(axis=1).tolist() == list(tokens)
+    def commit(self, tokens: Sequence[int], logits: Sequence[np.ndarray] | None) -> None:
+        assert logits is not None
+        assert [int(row.argmax()) for row in logits] == list(tokens)
         self.text += tokens
 
     def rewind(self, length: int) -> None:

@@ -87,7 +87,8 @@ def test_runners_up_are_what_would_be_picked_without_those_before(
     path = [int(token) for token in rng.integers(0, size, 12)]
     ranked = make_picker(params).ranked(row, position, path, count)
     assert len(ranked) == min(count, int((row > -np.inf).sum()))
-    for token in ranked:
+    assert [score for _, score in ranked] == sorted((score for _, score in ranked), reverse=True)
+    for token, _ in ranked:
         assert token == pick(row, position, path, params)
         row[token] = -np.inf
 
@@ -98,7 +99,7 @@ def test_runners_up_come_from_what_the_filters_leave() -> None:
         picker = make_picker(params)
         for position in range(50):
             ranked = picker.ranked(row, position, (), 5)
-            assert sorted(ranked) == [1, 2, 3] and ranked[0] == picker(row, position, ())
+            assert sorted(token for token, _ in ranked) == [1, 2, 3] and ranked[0][0] == picker(row, position, ())
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 200_000))

@@ -91,7 +91,6 @@ class _IdleSequence:
     def __init__(self, logits: Float32, slots: int) -> None:
         self.slots, self.vocab_size = slots, len(logits)
         self._logits = np.broadcast_to(logits, (WINDOW, len(logits)))
-        self._ids = np.arange(len(logits), dtype=np.int32)
 
     def run(self, segment: int, batch: Batch) -> None:
         pass
@@ -99,8 +98,8 @@ class _IdleSequence:
     def logits(self, rows: Int32) -> Float32:
         return self._logits[: len(rows)]
 
-    def draft_logits(self, rows: Int32) -> tuple[Float32, Int32]:
-        return self._logits[: len(rows)], self._ids
+    def draft_logits(self, rows: Int32) -> Float32:
+        return self._logits[: len(rows)]
 
     def readout(self, rows: Int32) -> Float32:
         return self._logits[: len(rows), :1]

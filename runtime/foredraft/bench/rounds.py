@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from foredraft.drafters.base import Drafter
-from foredraft.engines.base import Float32
+from foredraft.logits import Row
 from foredraft.result import Chunk
 from foredraft.rounds import Round
 from foredraft.session import Session
@@ -68,7 +68,7 @@ class _Timed:
     def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
         return self._drafter.propose(context, budget, minimum)
 
-    def commit(self, tokens: Sequence[int], logits: Float32 | None) -> None:
+    def commit(self, tokens: Sequence[int], logits: Sequence[Row] | None) -> None:
         started = time.perf_counter()
         self._drafter.commit(tokens, logits)
         self.learning += time.perf_counter() - started

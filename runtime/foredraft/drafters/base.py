@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from foredraft.logits import Row
 from foredraft.tree import Tree
 
 
@@ -35,8 +33,8 @@ class Drafter(Protocol):
         """
         ...
 
-    def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
-        """``tokens`` were appended to the text; ``logits[j]`` [vocab] chose ``tokens[j]`` (None unless wanted)."""
+    def commit(self, tokens: Sequence[int], logits: Sequence[Row] | None) -> None:
+        """``tokens`` were appended to the text; the row ``logits[j]`` chose ``tokens[j]`` (None unless wanted)."""
         ...
 
     def rewind(self, length: int) -> None:

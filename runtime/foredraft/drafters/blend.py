@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-import numpy as np
-import numpy.typing as npt
-
 from foredraft.hierarchy.calibration import Calibration
 from foredraft.hierarchy.database import Database
 from foredraft.hierarchy.entry import Level
@@ -19,6 +16,7 @@ from foredraft.hierarchy.levels.model import ModelLevel
 from foredraft.hierarchy.levels.recycled import RecycledLevel
 from foredraft.hierarchy.log import LearnLog
 from foredraft.hierarchy.mixture import Mixture, View, lengthened
+from foredraft.logits import Row
 from foredraft.tree import TIP, Tree
 
 PATIENCE = 0.6
@@ -159,8 +157,8 @@ class Blend:
                 heappush(heap, (-parent.path * calibrated(1.0 - view.ranked[rank][1]), serial, rank, parent))
         return tree
 
-    def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
-        """Learn from ``tokens``; ``logits`` [len(tokens), vocab] may be None even if wanted.
+    def commit(self, tokens: Sequence[int], logits: Sequence[Row] | None) -> None:
+        """Learn from ``tokens``; ``logits``, a row for each, may be None even if wanted.
 
         Where nothing was drafted only the text is: what the levels would have said is not looked up for it.
         """

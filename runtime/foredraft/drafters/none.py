@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
+from foredraft.logits import Row
 from foredraft.tree import Tree
 
 
@@ -24,7 +22,7 @@ class NoDrafter:
         """The empty tree."""
         return Tree()
 
-    def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
+    def commit(self, tokens: Sequence[int], logits: Sequence[Row] | None) -> None:
         """Nothing to learn."""
 
     def rewind(self, length: int) -> None:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from foredraft.hierarchy.database import Database
 from foredraft.hierarchy.entry import Level
 from foredraft.hierarchy.hashing import LONGEST, ORDERS, order_hashes, words
 from foredraft.hierarchy.levels.choice import chosen_levels
 from foredraft.hierarchy.levels.corpus import CorpusLevel
 from foredraft.hierarchy.mixture import lengthened
+from foredraft.logits import Row
 from foredraft.tree import TIP, Tree
 
 KEYS = (3, 2, 1)
@@ -79,7 +77,7 @@ class Pools:
                         parent = node
         return tree
 
-    def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
+    def commit(self, tokens: Sequence[int], logits: Sequence[Row] | None) -> None:
         """Pool the continuations that are complete now."""
         self._text.extend(self._known(tokens))
         text = self._text

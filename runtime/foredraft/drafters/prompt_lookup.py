@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from foredraft.drafters.ngrams import NgramIndex
+from foredraft.logits import Row
 from foredraft.tree import Tree
 
 _GUESS = 0.5
@@ -46,7 +44,7 @@ class PromptLookup:
                 return Tree.chain(copied, _GUESS)
         return Tree()
 
-    def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
+    def commit(self, tokens: Sequence[int], logits: Sequence[Row] | None) -> None:
         """The text goes on."""
         self._index.extend(tokens)
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from foredraft.drafters.base import Drafter
 from foredraft.hierarchy.levels.recycled import likeliest
+from foredraft.logits import Row
 from foredraft.tree import Tree
 
 
@@ -32,7 +30,7 @@ class Recorder:
         """The inner drafter's tree."""
         return self._inner.propose(context, budget, minimum)
 
-    def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
+    def commit(self, tokens: Sequence[int], logits: Sequence[Row] | None) -> None:
         """Record the rows of ``logits`` [len(tokens), vocab], each under the token before."""
         for index, token in enumerate(map(int, tokens)):
             if logits is not None and self._last is not None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-import numpy as np
-import numpy.typing as npt
-
 from foredraft.hierarchy.database import Database
 from foredraft.hierarchy.levels.recycled import RecycledLevel
+from foredraft.logits import Row
 from foredraft.tree import TIP, Tree
 
 RANK_CHANCES = (0.40, 0.12, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015)
@@ -54,8 +52,8 @@ class Recycling:
             parent = tree.add(token, above, path)
         return tree
 
-    def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
-        """``logits[j]`` [vocab], which chose ``tokens[j]``, tell what may follow the token before it."""
+    def commit(self, tokens: Sequence[int], logits: Sequence[Row] | None) -> None:
+        """The row ``logits[j]``, which chose ``tokens[j]``, tell what may follow the token before it."""
         for index, token in enumerate(map(int, tokens)):
             if logits is not None and self._text:
                 self._recycled.learn(self._text[-1], logits[index])

@@ -10,9 +10,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-import numpy as np
-import numpy.typing as npt
-
 from foredraft.hierarchy.database import Database
 from foredraft.hierarchy.entry import Level
 from foredraft.hierarchy.hashing import LONGEST, ORDERS, order_hashes, words
@@ -20,6 +17,7 @@ from foredraft.hierarchy.levels.choice import chosen_levels
 from foredraft.hierarchy.levels.context import ContextLevel
 from foredraft.hierarchy.levels.corpus import CorpusLevel
 from foredraft.hierarchy.mixture import lengthened
+from foredraft.logits import Row
 from foredraft.tree import TIP, Tree
 
 _CERTAIN = 0.98
@@ -58,7 +56,7 @@ class Suffix:
         trees = [self._grown(level, index, recent, budget, minimum) for index, level in enumerate(self._levels)]
         return max(trees, key=lambda tree: sum(tree.probabilities))
 
-    def commit(self, tokens: Sequence[int], logits: npt.NDArray[np.float32] | None) -> None:
+    def commit(self, tokens: Sequence[int], logits: Sequence[Row] | None) -> None:
         """The text goes on."""
         self._context.append(self._known(tokens))
 

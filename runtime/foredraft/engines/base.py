@@ -8,6 +8,8 @@ from typing import Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from foredraft.logits import Rows
+
 Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
 
@@ -47,16 +49,14 @@ class EngineSequence(Protocol):
         """Run one segment on the batch: writes its KV rows and hidden states at ``batch.slots``, in place."""
         ...
 
-    def logits(self, rows: Int32) -> Float32:
-        """Head over the given rows (indices into the last batch that ran) -> [len(rows), vocab_size], a view valid
-        until the next call."""
+    def logits(self, rows: Int32) -> Rows:
+        """Head over the given rows (indices into the last batch that ran), valid until the next call: all logits
+        [len(rows), vocab_size], or of each row what the engine thinks is enough.
+        """
         ...
 
-    def draft_logits(self, rows: Int32) -> tuple[Float32, Int32]:
-        """What an exit drafts from: ``(logits [len(rows), N], ids [N])``, the N token ids ascending; a view as above.
-
-        N is the vocabulary's size where the bundle has no head of its own for drafts.
-        """
+    def draft_logits(self, rows: Int32) -> Rows:
+        """What an exit drafts from, as above. It may know only the most frequent tokens; the others are impossible."""
         ...
 
     def readout(self, rows: Int32) -> Float32:

@@ -22,11 +22,13 @@ from foredraft.engines.base import WINDOW, Batch, Float32, Int32
 from foredraft.engines.memory import lazy_zeros
 from foredraft.engines.providers import CPU, Provider
 from foredraft.errors import EngineError
+from foredraft.logits import Ids, PartialRow, Rows
 from foredraft_plugins import library
 
 LOWERINGS = ("kernels", "portable")
-_MOST_BINDINGS = 48
-"""Batch sizes of segments that stay bound. Each takes some 20 KiB, and prompts come in every size up to WINDOW."""
+_MOST_BINDINGS = 64
+"""Batch sizes of segments that stay bound, the latest used ones. Each takes some 20 KiB, and prompts come in every size
+up to WINDOW."""
 _KEY_BLOCK = 16
 """Slots per interleaved block of keys in the kernels' layout."""
 _DRAFT_IDS = "draft_head.ids"
@@ -62,10 +64,12 @@ class OnnxRuntimeEngine:
             for path, segment in zip(graphs.segments, bundle.manifest.segments, strict=True)
         ]
         self.head = self._open(bundle, graphs.head, weights.of_head())
-        self.draft_head, self.draft_ids = self.head, np.arange(self.vocab_size, dtype=np.int32)
+        self.draft_head, self.draft_size = self.head, self.vocab_size
+        self.draft_ids: Ids | None = None
         if graphs.draft_head:
             self.draft_head = self._open(bundle, graphs.draft_head, weights.of_draft_head())
             self.draft_ids = weights.draft_ids()
+            self.draft_size = len(self.draft_ids)
 
     def open_sequence(self, slots: int) -> OnnxRuntimeSequence:
         """A fresh cache of at least ``slots`` rows; its pages are only taken from the system when written."""
@@ -120,7 +124,7 @@ class OnnxRuntimeSequence:
         self._picked = lazy_zeros((WINDOW, model.hidden_size))
         self._logits = lazy_zeros((WINDOW, model.vocab_size))
         self._bindings: dict[tuple[int, int], ort.IOBinding] = {}
-        self._draft_logits = lazy_zeros((WINDOW, len(engine.draft_ids)))
+        self._draft_logits = lazy_zeros((WINDOW, engine.draft_size))
         self._head_bindings: dict[int, ort.IOBinding] = {}
         self._draft_bindings: dict[int, ort.IOBinding] = {}
 
@@ -134,12 +138,13 @@ class OnnxRuntimeSequence:
             inputs["tokens"][:size] = batch.tokens
         else:
             inputs["hidden"][:size] = self._hidden[segment - 1][batch.slots]
-        binding = self._bindings.get((segment, size)) or self._bind(segment, size)
+        binding = self._bindings.pop((segment, size), None) or self._bind(segment, size)
+        self._bindings[segment, size] = binding  # the latest used one comes last
         self._execute(self._engine.sessions[segment], binding, f"segment {segment}")
         if segment < self._engine.segments - 1:
             self._hidden[segment][batch.slots] = self._outputs["hidden_out"][:size]
 
-    def logits(self, rows: Int32) -> Float32:
+    def logits(self, rows: Int32) -> Rows:
         count = len(rows)
         self._picked[:count] = self._outputs["readout"][rows]
         binding = self._head_bindings.get(count) or self._bind_head(count, self._engine.head, self._logits)
@@ -147,17 +152,16 @@ class OnnxRuntimeSequence:
         self._execute(self._engine.head, binding, "head")
         return self._logits[:count]
 
-    def draft_logits(self, rows: Int32) -> tuple[Float32, Int32]:
-        """As ``logits``, over the draft vocabulary: ``(logits [len(rows), N], ids [N])``, ids ascending.
-
-        Only for an exit's guesses. A bundle without a draft head gives the whole head's logits.
-        """
+    def draft_logits(self, rows: Int32) -> Rows:
+        """As ``logits``, over the draft vocabulary only. A bundle without one gives the whole head's logits."""
         count, head = len(rows), self._engine.draft_head
         self._picked[:count] = self._outputs["readout"][rows]
         binding = self._draft_bindings.get(count) or self._bind_head(count, head, self._draft_logits)
         self._draft_bindings[count] = binding
         self._execute(head, binding, "draft head")
-        return self._draft_logits[:count], self._engine.draft_ids
+        known = self._draft_logits[:count]
+        ids = self._engine.draft_ids
+        return known if ids is None else [PartialRow(ids, row, self.vocab_size) for row in known]
 
     def readout(self, rows: Int32) -> Float32:
         """The exit's normed state for rows of the last batch -> a copy, [len(rows), hidden_size]."""
@@ -200,8 +204,7 @@ class OnnxRuntimeSequence:
             if value.name in self._outputs:
                 _bind_output(binding, value.name, self._outputs[value.name][:size])
         if len(self._bindings) >= _MOST_BINDINGS:
-            del self._bindings[next(iter(self._bindings))]  # the oldest; the sizes of rounds soon have theirs again
-        self._bindings[segment, size] = binding
+            del self._bindings[next(iter(self._bindings))]
         return binding
 
     def _bind_head(self, count: int, head: ort.InferenceSession, logits: Float32) -> ort.IOBinding:
@@ -263,9 +266,9 @@ class _Weights:
     def of_draft_head(self) -> dict[str, ort.OrtValue]:
         return {name: value for name, value in self._belonging(["draft_head"]).items() if name != _DRAFT_IDS}
 
-    def draft_ids(self) -> Int32:
-        """int32 [N], ascending: the tokens that the draft head's rows stand for."""
-        return np.array(self._values[_DRAFT_IDS].numpy(), np.int32)  # a copy, which may outlive the mapping
+    def draft_ids(self) -> Ids:
+        """[N], ascending: the tokens that the draft head's rows stand for."""
+        return np.array(self._values[_DRAFT_IDS].numpy(), np.int64)  # a copy, which may outlive the mapping
 
     def _belonging(self, owners: list[str]) -> dict[str, ort.OrtValue]:
         return {n: v for n, v in self._values.items() if any(_belongs(n, owner) for owner in owners)}

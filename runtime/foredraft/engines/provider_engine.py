@@ -60,9 +60,11 @@ class ProviderEngine:
         layout = CacheLayout(self.model, slots, native=True, item=4)
         memory = Memory(self.device, stream, Sizes(self.model, self.segments, WINDOW, 1), layout, PlainRows(stream))
         forwards = ExactForwards(self._segments, memory, {}, (WINDOW,), cut=_whole)
-        head = Head(self._head, memory, {}, _HEAD_ROWS, capture=False)
-        draft_head = Head(self._draft_head, memory, {}, _HEAD_ROWS, capture=False) if self._draft_head else head
-        return TensorRTSequence(memory, forwards, (head, draft_head), self._sessions.draft_ids, slots, owner=self)
+        head = draft_head = Head(self._head, memory, {}, _HEAD_ROWS, False, self.vocab_size)
+        if self._draft_head is not None:
+            ids = self._sessions.draft_ids
+            draft_head = Head(self._draft_head, memory, {}, _HEAD_ROWS, False, self.vocab_size, ids)
+        return TensorRTSequence(memory, forwards, (head, draft_head), slots, self.vocab_size, owner=self)
 
 
 class BoundSession:

@@ -1,33 +1,40 @@
-"""How often an exit's choices are the whole model's token, by rank, learned by how sure the exit was of its first."""
+"""How often an exit's choices are the whole model's token, by rank, learned by how clearly they were chosen.
+
+Exit and model pick with the same noise, so what decides whether they agree is not how probable the exit holds its token
+to be, but by how much it won: another token is only picked if the model's logits differ from the exit's by more.
+"""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 
-BUCKETS = 8
+EDGES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
+"""Margins, in scores of a pick, between the buckets that are learned about."""
 RUNNERS_UP = 8
 """Choices after the first that are learned about."""
 _FORGET = 0.998
 """Weight of an observation after the next one."""
 _PRIOR = 3.0
-"""Observations that the first guess counts for: the exit's own confidence, of the rest half for the second choice, a
-quarter for the third, and so on."""
+"""Observations that the first guess counts for."""
 
 
 class Agreement:
-    """One exit's agreement with the whole model, by rank, and by confidence in ``BUCKETS`` equal steps."""
+    """One exit's agreement with the whole model, by rank and margin: that of the first choice is its lead over the
+    second, that of a runner-up how far it was behind the first."""
 
     def __init__(self) -> None:
-        middles = [(bucket + 0.5) / BUCKETS for bucket in range(BUCKETS)]
-        self._hits = [[_PRIOR * middle for middle in middles]]
-        self._hits += [[_PRIOR * (1.0 - middle) * 0.5**rank for middle in middles] for rank in range(1, RUNNERS_UP + 1)]
-        self._seen = [_PRIOR] * BUCKETS
+        middles = [(low + high) / 2 for low, high in zip((0.0, *EDGES), (*EDGES, EDGES[-1] + 1), strict=True)]
+        behind = [math.exp(-middle) for middle in middles]
+        self._hits = [[_PRIOR * (1.0 - 0.6 * share) for share in behind]]
+        self._hits += [[_PRIOR * 0.6 * share * 0.5**rank for share in behind] for rank in range(1, RUNNERS_UP + 1)]
+        self._seen = [[_PRIOR] * len(middles) for _ in range(1 + RUNNERS_UP)]
         self._all_hits, self._all_seen = [0.5 ** (1 + rank) for rank in range(1 + RUNNERS_UP)], 1.0
 
     @property
     def mean(self) -> float:
-        """Agreement over all confidences; a half while nothing is known."""
+        """Agreement over all margins; a half while nothing is known."""
         return self._all_hits[0] / self._all_seen
 
     def optimistic(self) -> float:
@@ -35,10 +42,10 @@ class Agreement:
         seen, mean = self._all_seen, self.mean
         return min(mean + 1.5 * math.sqrt(mean * (1.0 - mean) / seen), 1.0)
 
-    def rate(self, confidence: float, rank: int = 0) -> float:
-        """The probability that a token of this confidence, or its runner-up of this rank, is the model's own."""
-        bucket = _bucket(confidence)
-        return self._hits[rank][bucket] / self._seen[bucket]
+    def rate(self, margin: float, rank: int = 0) -> float:
+        """The probability that the choice of this rank, chosen by this margin, is the model's own."""
+        bucket = bisect_right(EDGES, margin)
+        return self._hits[rank][bucket] / self._seen[rank][bucket]
 
     def runners_up(self, price: float) -> tuple[int, float]:
         """How many ranks after the first are right more often than ``price``, and how often they are together."""
@@ -46,19 +53,13 @@ class Agreement:
         worth = [rate for rate in rates if rate > price]
         return len(worth), sum(worth)
 
-    def learn(self, confidence: float, choices: Sequence[int], own: int) -> None:
-        """The exit's ``choices`` were these, best first, and the model's own token was ``own``."""
-        bucket = _bucket(confidence)
-        for hits in self._hits:
-            hits[bucket] *= _FORGET
+    def learn(self, margins: Sequence[float], choices: Sequence[int], own: int) -> None:
+        """The exit's ``choices``, best first, had these margins, and the model's own token was ``own``."""
+        for rank, (margin, token) in enumerate(zip(margins, choices, strict=True)):
+            bucket = bisect_right(EDGES, margin)
+            self._hits[rank][bucket] = self._hits[rank][bucket] * _FORGET + (token == own)
+            self._seen[rank][bucket] = self._seen[rank][bucket] * _FORGET + 1.0
         self._all_hits = [hits * _FORGET for hits in self._all_hits]
         if own in choices:
-            rank = choices.index(own)
-            self._hits[rank][bucket] += 1.0
-            self._all_hits[rank] += 1.0
-        self._seen[bucket] = self._seen[bucket] * _FORGET + 1.0
+            self._all_hits[choices.index(own)] += 1.0
         self._all_seen = self._all_seen * _FORGET + 1.0
-
-
-def _bucket(confidence: float) -> int:
-    return min(max(int(confidence * BUCKETS), 0), BUCKETS - 1)

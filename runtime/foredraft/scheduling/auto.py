@@ -1,9 +1,10 @@
 """The policy ``auto``: every round what the measured costs and the learned probabilities say.
 
 Without exits it decides the size of each tree, plain decoding among the choices. With exits it also decides, round by
-round, whether one of them judges. It first looks: for some rounds an exit is only asked what it would have said. Where
-what it said would pay, it is tried; and which way pays then is measured, each way keeping its own running rate. A way
-that does not is looked at again only after a pause that grows fourfold. So a useless exit costs a few readings.
+round, whether one of them judges, and what drafts for it. It first looks: for some rounds an exit is only asked what it
+would have said. Where that would not pay, it is looked at again only after a pause that grows fourfold. Where it would,
+the ways to go with it are tried in turn, and then the best is gone that what is known leaves likely; of ways that are
+level the one that reads the weights least often.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from dataclasses import dataclass, field, replace
 from foredraft.rounds import Opinion, Round
 from foredraft.scheduling.agreement import RUNNERS_UP, Agreement
 from foredraft.scheduling.costs import SIZES, CostCurve
+from foredraft.scheduling.forecast import Forecast
 from foredraft.scheduling.parts import ForwardCosts
 from foredraft.scheduling.policy import NO_EXIT, Policy
 from foredraft.scheduling.tree_size import TreeScheduler
-from foredraft.scheduling.way import LOOKS, Way
+from foredraft.scheduling.way import Way
 from foredraft.tree import TIP, Tree
 
 REMEASURE = 256
 """Rounds until what plain rounds are worth is measured anew, the first time."""
 LONGEST = 24
 """Tokens of a tentative path at most."""
+_LEVEL = 0.05
+"""Ways whose rates are this close are as good as one another: then the fewest readings of the weights decide."""
 
 
 @dataclass(slots=True)
@@ -37,6 +41,10 @@ class AutoScheduler:
     """Per exit, the segments before it, without a head."""
     _trees: TreeScheduler = field(init=False)
     _agreement: list[Agreement] = field(init=False)
+    _forecasts: dict[int, Forecast] = field(init=False)
+    """By judging exit."""
+    _expected: float = field(init=False, default=1.0)
+    """Tokens of this round."""
     _plain: Way = field(init=False)
     _judged: list[Way] = field(init=False)
     _way: Way = field(init=False)
@@ -53,13 +61,14 @@ class AutoScheduler:
         ]
         self._trees = TreeScheduler(self.costs.whole)
         self._agreement = [Agreement() for _ in range(exits)]
+        self._forecasts = {exit_: Forecast() for exit_ in (NO_EXIT, *range(exits))}
         self._plain = self._way = Way(pause=REMEASURE)
         # The last exit is right most often: if even that does not pay, the others need not be looked at.
         self._judged = []
         for exit_ in reversed(range(exits)):
-            self._judged += [Way(exit_, asks=False, looks=LOOKS), Way(exit_)]
-        if exits > 1:
-            self._judged.append(Way(exits - 1, draft_exit=0, asks=False))
+            self._judged += [Way(exit_, asks=False), Way(exit_)]
+            if exit_ and exit_ == exits - 1:
+                self._judged += [Way(exit_, draft_exit=0, asks=asks) for asks in (False, True)]
 
     def plan(self) -> Policy:
         self._round += 1
@@ -104,7 +113,7 @@ class AutoScheduler:
         agreement, sure = self._agreement[exit_], 1.0
         for opinion in round_.opinions:
             if opinion.exit == exit_:
-                sure *= agreement.rate(opinion.confidence)
+                sure *= agreement.rate(opinion.margins[0])
         seconds = self.costs.until[exit_].seconds(2) + self._steps * self.costs.rest[exit_].slope()
         gain = sure * (1.0 + (self._steps - 1.0) * agreement.mean)
         return gain > max(self._trees.rate, self._way.rate) * seconds
@@ -117,15 +126,19 @@ class AutoScheduler:
         """
         agreement, rate, exit_ = self._agreement[path[0].exit], self._trees.rate, self._way.judge_exit
         price = rate * (self.costs.whole if judged else self.costs.until[exit_]).slope()
-        widths, reached, gain = [], 1.0, 0.0
+        widths, expected, reached, gain = [], 1.0, 1.0, 0.0
         for opinion in path:
-            chances = [reached * agreement.rate(opinion.confidence, rank) for rank in range(1 + len(opinion.others))]
+            chances = [reached * agreement.rate(margin, rank) for rank, margin in enumerate(opinion.margins)]
             worth = [chance for chance in chances if chance > price]
             widths.append(len(worth))
             gain += sum(worth[1:])
+            expected += reached  # of the nodes that are verified anyway: all but the last opinion's own token
             reached = chances[0]
-        if judged and gain + reached < rate * self._lower[exit_].seconds(sum(widths)):
-            return [0] * len(path)
+        if judged:
+            added = gain + (reached if widths[-1] else 0.0)
+            pays = added >= rate * self._lower[exit_].seconds(sum(widths))
+            self._expected = expected - 1.0 + (added if pays else 0.0)
+            return widths if pays else [0] * len(path)
         return widths
 
     def observe(self, round_: Round) -> None:
@@ -134,8 +147,12 @@ class AutoScheduler:
             return  # what looking takes says nothing about any way
         self._trees.observe_drafting(round_.seconds_draft)
         way = self._way
-        way.count(len(round_.tokens), round_.seconds_draft + round_.seconds_verify)
-        way.trial = max(way.trial - 1, 0)
+        if way.judge_exit == NO_EXIT:
+            self._expected = 1.0 + sum(round_.tree.probabilities)
+        tokens = self._forecasts[way.judge_exit].corrected(self._expected, len(round_.tokens))
+        for other in self._judged:
+            other.fade()
+        way.count(tokens, round_.seconds_draft + round_.seconds_verify, round_.layer_passes)
         if way.judge_exit == NO_EXIT:
             drafting = round_.seconds_draft if round_.policy.budget else 0.0
             self._trees.observe(len(round_.tree), len(round_.accepted), round_.seconds_verify, drafting)
@@ -143,8 +160,6 @@ class AutoScheduler:
         self._refresh_judge(round_)
         steps = sum(opinion.exit == way.judge_exit for opinion in round_.opinions) / round_.judgements
         self._steps += 0.1 * (steps - self._steps)
-        if not way.trial and way.rate < self._plain.rate:
-            way.rest(self._round)
 
     def _refresh_judge(self, round_: Round) -> None:
         """What the round took beside its last forward, and beside what plain rounds take beside theirs, was the
@@ -161,18 +176,26 @@ class AutoScheduler:
         plain = self._plain
         if plain.again <= self._round:
             plain.rest(self._round)  # it begins anew, too: what drafters learn in the meantime is worth something
+        fresh: list[Way] = []
         for way in self._judged:
-            if way.again > self._round or plain.seconds == 0.0:
+            if way.again > self._round or plain.seconds == 0.0 or not (way.looks or way.trial):
                 continue
-            if way.looks and self._promising(way):
+            if fresh and way.judge_exit != fresh[0].judge_exit:
+                break
+            if not self._promising(way):
+                way.rest(self._round)
+            elif way.looks:
                 way.looks -= 1
                 return plain, way.judge_exit
-            if way.trial and self._promising(way):
-                return (plain if plain.trial else way), NO_EXIT
-            if way.looks or way.trial:
-                way.rest(self._round)
+            else:
+                fresh.append(way)
+        if fresh:  # in turn, since text is easier in some places than in others
+            return plain if plain.trial else max(fresh, key=lambda way: way.trial), NO_EXIT
         tried = [way for way in self._judged if way.again <= self._round and not way.trial and not plain.trial]
-        return max([plain, *tried], key=lambda way: way.rate), NO_EXIT
+        best = max(way.rate for way in [plain, *tried])
+        least = max((1.0 - _LEVEL) * best, plain.rate)
+        good = [way for way in [plain, *tried] if way.hopeful_rate >= least]
+        return min(good, key=lambda way: way.passes_per_token), NO_EXIT
 
     def _promising(self, way: Way) -> bool:
         """Would an exit that agrees as often as this one (or, while it was not looked at, the next later one) pay?
@@ -183,7 +206,7 @@ class AutoScheduler:
         """
         exit_ = way.judge_exit
         agreement = self._agreement[exit_]
-        if way.looks == LOOKS and exit_ + 1 < len(self._agreement):
+        if not way.looked and exit_ + 1 < len(self._agreement):
             agreement = self._agreement[exit_ + 1]
         until, whole, rest = self.costs.until[exit_], self.costs.whole, self.costs.rest[exit_]
         width, m = agreement.runners_up(self._trees.rate * whole.slope())
@@ -195,12 +218,13 @@ class AutoScheduler:
             added = 1 + count * width
             beside = self._lower[exit_].seconds(added) + rest.seconds(count + added)
             best = max(best, ((1.0 + m) * tokens + a**count) / (seconds + beside))
-        return best > self._plain.rate
+        tried = [(1.0 - _LEVEL) * other.rate for other in self._judged if not other.trial and other.judge_exit > exit_]
+        return best > max([self._plain.rate, *tried])
 
     def _learn_agreement(self, round_: Round) -> None:
         """The model's own token is known after every node of the accepted path."""
         own = dict(zip([TIP, *round_.accepted], round_.tokens, strict=True))
         for opinion in round_.opinions:
             if opinion.node in own:
-                choices = [opinion.token, *(token for token, _ in opinion.others)]
-                self._agreement[opinion.exit].learn(opinion.confidence, choices, own[opinion.node])
+                tokens = [choice.token for choice in opinion.choices]
+                self._agreement[opinion.exit].learn(opinion.margins, tokens, own[opinion.node])

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from foredraft.drafters.base import Drafter
+from foredraft.logits import Float32, Row, whole
 from foredraft.tree import Tree
-
-Float32 = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +54,9 @@ class LogitsTap:
     def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
         return self._drafter.propose(context, budget, minimum)
 
-    def commit(self, tokens: Sequence[int], logits: Float32 | None) -> None:
+    def commit(self, tokens: Sequence[int], logits: Sequence[Row] | None) -> None:
         if self._top is not None and logits is not None:
-            self._kept += [rank(row, token, self._top) for row, token in zip(logits, tokens, strict=True)]
+            self._kept += [rank(whole(row), token, self._top) for row, token in zip(logits, tokens, strict=True)]
         self._drafter.commit(tokens, logits if self._drafter.wants_logits else None)
 
     def rewind(self, length: int) -> None:

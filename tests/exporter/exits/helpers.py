@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from foredraft import Bundle
 from foredraft.arena import Arena
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeSequence
+from foredraft.logits import dense
 from foredraft_exporter.checkpoint import open_checkpoint
 from foredraft_exporter.exits.adapters import Adapter, Correction
 from foredraft_exporter.exits.fingerprint import fingerprint
@@ -51,7 +52,7 @@ class Run:
     hidden: NDArray[np.float32] | None
     logits: NDArray[np.float32]
     draft_logits: NDArray[np.float32]
-    draft_ids: NDArray[np.int32]
+    draft_ids: NDArray[np.int64]
 
 
 def run_segments(bundle: Path, tokens: Sequence[int], lowering: str = "kernels") -> list[Run]:
@@ -68,8 +69,9 @@ def run_on(engine: OnnxRuntimeEngine, sequence: OnnxRuntimeSequence, tokens: Seq
     for segment in range(engine.segments):
         sequence.run(segment, batch)
         hidden = sequence.hidden(segment, slots) if segment < engine.segments - 1 else None
-        drafted, ids = sequence.draft_logits(rows)
-        runs.append(Run(sequence.readout(rows), hidden, sequence.logits(rows).copy(), drafted.copy(), ids))
+        ids = np.arange(engine.vocab_size) if engine.draft_ids is None else engine.draft_ids
+        drafted = dense(sequence.draft_logits(rows))[:, ids]
+        runs.append(Run(sequence.readout(rows), hidden, dense(sequence.logits(rows)).copy(), drafted, ids))
     return runs
 
 

@@ -11,7 +11,7 @@ from foredraft.bench.rounds import RoundWork, agreement
 from foredraft.bench.simulate import calibrated, engine_seconds, simulate
 from foredraft.chain import EXIT_HEAD, HEAD
 from foredraft.errors import RequestError
-from foredraft.rounds import Opinion, Round
+from foredraft.rounds import Choice, Opinion, Round
 from foredraft.sampling import SamplingParams
 from foredraft.scheduling.costs import CostCurve
 from foredraft.scheduling.parts import PartCosts, costs_of
@@ -99,6 +99,7 @@ def test_hardware_by_name_with_its_constants_in_words() -> None:
 
 def test_agreement_counts_where_the_models_own_token_is_known() -> None:
     tree = Tree([5, 6, 7], [TIP, 0, 1], [1.0] * 3, [0] * 3)
-    opinions = [Opinion(TIP, 0, 5, 0.9), Opinion(0, 0, 6, 0.9), Opinion(1, 0, 7, 0.9), Opinion(TIP, 1, 8, 0.9)]
+    said = [(TIP, 0, 5), (0, 0, 6), (1, 0, 7), (TIP, 1, 8)]
+    opinions = [Opinion(node, exit_, (Choice(token, -0.1, 0.0),)) for node, exit_, token in said]
     round_ = Round(tokens=[5, 9], tree=tree, accepted=[0], opinions=opinions)
     assert agreement([round_, round_]) == {0: (4, 2), 1: (2, 0)}

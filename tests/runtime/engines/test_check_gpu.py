@@ -25,7 +25,7 @@ def subject(tiny: Bundle) -> Subject:
     return Subject(tiny, next(iter(tiny.manifest.engines)), Device(cuda), TensorRTStandIn(cuda), tokens=6)
 
 
-@pytest.mark.parametrize("step", ["load", "numerics", "caches", "replay"])
+@pytest.mark.parametrize("step", ["load", "numerics", "caches", "replay", "reading"])
 def test_a_step(subject: Subject, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     monkeypatch.setattr(engine_check, "STEPS", {step: STEPS[step]})
     report = Report()

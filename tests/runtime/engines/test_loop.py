@@ -13,6 +13,7 @@ from foredraft import SamplingParams, Session, session
 from foredraft.bundle import Bundle
 from foredraft.chain import Chain
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
+from foredraft.logits import dense
 from foredraft.scheduling.costs import CostCurve
 from foredraft.scheduling.parts import ForwardCosts
 from tests.runtime.engines.made import opened, tiny_engines
@@ -87,7 +88,8 @@ def test_every_precision(tmp_path: Path, precision: str, error: float) -> None:
     bundle = Bundle.open(tiny_engines(tmp_path, precision=precision))
     engine, _, _ = opened(bundle)
     prefilled = [
-        Chain(one.open_sequence(300), [1, 1, 2]).prefill(PROMPT) for one in (engine, OnnxRuntimeEngine(bundle, 1))
+        dense(Chain(one.open_sequence(300), [1, 1, 2]).prefill(PROMPT))
+        for one in (engine, OnnxRuntimeEngine(bundle, 1))
     ]
     assert np.abs(prefilled[0] - prefilled[1]).max() < error
     assert written(bundle, PROMPT, 8, engine=engine, policy="echo") == plainly(bundle, PROMPT, 8, engine=engine)

@@ -43,7 +43,7 @@ def check_weights(engine: Runnable, sizes: Mapping[str, int], where: str) -> Non
 def _known(model: ModelInfo, engines: EngineSet) -> dict[str, str]:
     """Type by name of every tensor that is no weight."""
     integers = ("tokens", "positions", "slots", "n_past", "mask", "top_ids")
-    floats = ("hidden", "hidden_out", "readout", "logits", "top_logits")
+    floats = ("hidden", "hidden_out", "readout", "logits", "top_logits", "log_total")
     caches = [f"{which}_{layer}" for layer in range(model.layers) for which in ("key", "value")]
     return {
         **dict.fromkeys(integers, "i32"),

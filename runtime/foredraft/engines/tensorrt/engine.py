@@ -9,7 +9,6 @@ import numpy as np
 
 from foredraft.bundle import Bundle
 from foredraft.bundle.tensor_file import arrays
-from foredraft.engines.base import Int32
 from foredraft.engines.tensorrt.checks import check_tensors, check_weights
 from foredraft.engines.tensorrt.device import Device, Stream
 from foredraft.engines.tensorrt.heads import Head
@@ -24,6 +23,7 @@ from foredraft.engines.tensorrt.rows import KernelRows, PlainRows, RowCopier
 from foredraft.engines.tensorrt.sequence import Forwards, TensorRTSequence
 from foredraft.engines.tensorrt.weights import DeviceWeights
 from foredraft.errors import EngineError
+from foredraft.logits import Ids
 from foredraft_plugins.tree_attention import tensorrt as plugin
 from foredraft_plugins.tree_attention.gpu.images import Image, PluginError
 
@@ -81,11 +81,13 @@ class TensorRTEngine:
         memory = Memory(self.device, stream, sizes, layout, self._copier(stream))
         head = draft_head = self._over(self.head, memory)
         if self.draft_head is not None:
-            draft_head = self._over(self.draft_head, memory)
-        return TensorRTSequence(memory, self._forwards(memory), (head, draft_head), self.draft_ids, slots, owner=self)
+            draft_head = self._over(self.draft_head, memory, self.draft_ids)
+        heads = (head, draft_head)
+        return TensorRTSequence(memory, self._forwards(memory), heads, slots, self.vocab_size, owner=self)
 
-    def _over(self, head: LoadedEngine, memory: Memory) -> Head:
-        return Head(head, memory, self.weights, self.small, capture=self.engines.attention == "plugin")
+    def _over(self, head: LoadedEngine, memory: Memory, ids: Ids | None = None) -> Head:
+        capture = self.engines.attention == "plugin"
+        return Head(head, memory, self.weights, self.small, capture, self.vocab_size, ids)
 
     def _forwards(self, memory: Memory) -> Forwards:
         chosen = self.engines
@@ -114,8 +116,8 @@ class TensorRTEngine:
         except PluginError as error:
             raise EngineError(f"{bundle.path / str(self.engines.plugin)}: {error}") from error
 
-    def _weighted(self, bundle: Bundle) -> tuple[Mapping[str, int], Int32]:
-        """Addresses of all weights that engines read, and the tokens that the draft head's rows stand for."""
+    def _weighted(self, bundle: Bundle) -> tuple[Mapping[str, int], Ids | None]:
+        """Addresses of all weights that engines read, and the tokens that the draft head's logits stand for."""
         path = bundle.manifest.weights
         where = str(bundle.path / path)
         tensors = arrays(bundle.map(path), where)
@@ -123,8 +125,7 @@ class TensorRTEngine:
         self._weights = DeviceWeights(self.device, tensors, wanted, where)
         for engine in self._all():
             check_weights(engine, self._weights.sizes, where)
-        ids = tensors[_DRAFT_IDS] if self.draft_head else np.arange(self.vocab_size)
-        return self._weights.addresses, np.array(ids, np.int32)
+        return self._weights.addresses, np.array(tensors[_DRAFT_IDS], np.int64) if self.draft_head else None
 
 
 def default_buckets(decode: int, prefill: int) -> tuple[int, ...]:

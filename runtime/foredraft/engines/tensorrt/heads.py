@@ -1,4 +1,4 @@
-"""A head over rows of the last forward's readout, of which only the logits that were asked for come to the host."""
+"""A head over rows of the last forward's readout, of which only the highest logits come to the host."""
 
 from __future__ import annotations
 
@@ -12,28 +12,66 @@ from foredraft.engines.tensorrt.memory import FLOAT, Memory
 from foredraft.engines.tensorrt.rows import Index
 from foredraft.engines.tensorrt.runnable import Addresses, Runnable
 from foredraft.engines.tensorrt.steps import HeadWork, Step
+from foredraft.engines.tensorrt.top import HeadVocabulary, TopRows
+from foredraft.errors import EngineError
+from foredraft.logits import Ids, Rows, whole
+
+_TOP = ("top_ids", "top_logits", "log_total")
 
 
 class Head:
-    """One head of one sequence; ``size`` logits a row."""
+    """One head of one sequence."""
 
     def __init__(
-        self, engine: Runnable, memory: Memory, weights: Addresses, buckets: tuple[int, ...], capture: bool
+        self,
+        engine: Runnable,
+        memory: Memory,
+        weights: Addresses,
+        buckets: tuple[int, ...],
+        capture: bool,
+        vocab_size: int,
+        ids: Ids | None = None,
     ) -> None:
-        """``buckets``: the numbers of rows that it runs on, ascending; more rows take several runs."""
+        """``buckets``: the numbers of rows that it runs on, ascending; more rows take several runs.
+
+        ``ids`` are the tokens that its logits stand for, ascending; None: the whole vocabulary.
+        """
         self._engine, self._memory, self._weights = engine, memory, weights
         self._buckets, self._capture = buckets, capture
         self._outputs = {
             name: DeviceBuffer(memory.device, tensor.nbytes(buckets[-1], 0), "logits")
             for name, tensor in engine.outputs.items()
         }
-        self.size = engine.outputs["logits"].shape[1]
-        self._host = PinnedBuffer(memory.device, FLOAT * self.size)
+        self._vocabulary = HeadVocabulary(engine.outputs["logits"].shape[1], vocab_size, ids)
+        self._size = FLOAT * self._vocabulary.size
+        self._host = PinnedBuffer(memory.device, self._size)
+        self._top = engine.outputs["top_ids"].shape[1] if set(_TOP) <= set(engine.outputs) else 0
+        self._top_host = {name: PinnedBuffer(memory.device, self._outputs[name].size) for name in _TOP if self._top}
         self._steps: dict[int, Step] = {}
+        self._runs = 0
 
-    def logits(self, rows: Int32) -> Float32:
-        """[len(rows), size]; a view that is valid until the next call."""
-        memory, size = self._memory, FLOAT * self.size
+    def logits(self, rows: Int32) -> Rows:
+        """A row for each, valid until the next call; all logits where the engine has no top, or runs several times."""
+        if not self._top or len(rows) > self._buckets[-1]:
+            logits = self._all(rows)
+            return logits if self._vocabulary.ids is None else [self._vocabulary.partial(row) for row in logits]
+        self._run(rows)
+        for name, host in self._top_host.items():
+            size = len(rows) * self._engine.outputs[name].nbytes(1, 0)
+            self._memory.stream.to_host(host.address, self._outputs[name].address, size)
+        self._memory.stream.wait()
+        shape, run = (len(rows), self._top), self._runs
+        return TopRows(
+            self._top_host["top_ids"].view(np.int32, shape),
+            self._top_host["top_logits"].view(np.float32, shape),
+            self._top_host["log_total"].view(np.float32, shape[:1]),
+            self._vocabulary,
+            lambda row: self._fetch(row, run),
+        )
+
+    def _all(self, rows: Int32) -> Float32:
+        """[len(rows), size]."""
+        memory, size = self._memory, self._size
         if len(rows) * size > len(self._host.array):
             room = 2 ** math.ceil(math.log2(len(rows)))
             self._host = PinnedBuffer(memory.device, room * size)
@@ -44,10 +82,22 @@ class Head:
             target = self._host.address + start * size
             memory.stream.to_host(target, self._outputs["logits"].address, len(part) * size)
         memory.stream.wait()
-        logits: Float32 = self._host.view(np.float32, (len(rows), self.size))
+        logits: Float32 = self._host.view(np.float32, (len(rows), self._vocabulary.size))
         return logits
 
+    def _fetch(self, row: int, run: int) -> Float32:
+        """All logits of a row of that run, [vocab_size]."""
+        if run != self._runs:
+            raise EngineError(f"{self._engine.where}: row {row} was asked for after the head had run again")
+        memory = self._memory
+        memory.device.activate()
+        memory.stream.to_host(self._host.address, self._outputs["logits"].address + row * self._size, self._size)
+        memory.stream.wait()
+        logits: Float32 = self._host.view(np.float32, (self._vocabulary.size,)).copy()
+        return logits if self._vocabulary.ids is None else whole(self._vocabulary.partial(logits))
+
     def _run(self, rows: Int32) -> None:
+        self._runs += 1
         count = next(bucket for bucket in self._buckets if bucket >= len(rows))
         picks = self._memory.picks
         picks.ready()

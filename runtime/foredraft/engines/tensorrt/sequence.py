@@ -10,6 +10,7 @@ from foredraft.engines.base import Batch, Float32, Int32
 from foredraft.engines.tensorrt.device import PinnedBuffer
 from foredraft.engines.tensorrt.heads import Head
 from foredraft.engines.tensorrt.memory import FLOAT, Memory
+from foredraft.logits import Rows
 
 
 class Forwards(Protocol):
@@ -26,8 +27,8 @@ class TensorRTSequence:
         memory: Memory,
         forwards: Forwards,
         heads: tuple[Head, Head],
-        draft_ids: Int32,
         slots: int,
+        vocab_size: int,
         owner: object,
     ) -> None:
         """``heads``: the whole one and the one that drafts; ``slots`` of the cache's rows may be used.
@@ -36,9 +37,9 @@ class TensorRTSequence:
         """
         self.slots = slots
         self._owner = owner
-        self._memory, self._forwards, self._draft_ids = memory, forwards, draft_ids
+        self._memory, self._forwards = memory, forwards
         self._head, self._draft_head = heads
-        self.vocab_size = self._head.size
+        self.vocab_size = vocab_size
         self._last = 0
         self._read = PinnedBuffer(memory.device, memory.readout.size)
 
@@ -47,13 +48,13 @@ class TensorRTSequence:
         self._forwards.run(segment, batch)
         self._last = len(batch)
 
-    def logits(self, rows: Int32) -> Float32:
+    def logits(self, rows: Int32) -> Rows:
         self._memory.device.activate()
         return self._head.logits(rows)
 
-    def draft_logits(self, rows: Int32) -> tuple[Float32, Int32]:
+    def draft_logits(self, rows: Int32) -> Rows:
         self._memory.device.activate()
-        return self._draft_head.logits(rows), self._draft_ids
+        return self._draft_head.logits(rows)
 
     def readout(self, rows: Int32) -> Float32:
         self._memory.device.activate()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
+from foredraft.filters import largest
 from foredraft.hierarchy.database import RECYCLED, Database
+from foredraft.logits import PartialRow, Row
 
 _MARGIN = 12.0
-"""Logits further than this below the best are not worth sorting: the token has less than 1/160,000 of its chance."""
+"""Logits further than this below the best are not worth keeping: the token has less than 1/160,000 of its chance."""
 
 
 class RecycledLevel:
@@ -25,8 +24,8 @@ class RecycledLevel:
             row = self._rows[token] = self._file.recycled(token) if self._file is not None else []
         return row
 
-    def learn(self, token: int, logits: npt.NDArray[np.float32]) -> None:
-        """``logits`` [vocab] were the model's for what follows ``token``."""
+    def learn(self, token: int, logits: Row) -> None:
+        """``logits`` were the model's for what follows ``token``."""
         self._rows[token] = likeliest(logits)
 
     def reset(self) -> None:
@@ -34,10 +33,10 @@ class RecycledLevel:
         self._rows.clear()
 
 
-def likeliest(logits: npt.NDArray[np.float32]) -> list[int]:
+def likeliest(row: Row) -> list[int]:
     """The ids of the 8 highest logits, highest first; fewer where the best ones stand alone."""
-    near = np.flatnonzero(logits > logits.max() - _MARGIN)
-    if len(near) > 8 * RECYCLED:
-        near = near[np.argpartition(logits[near], -RECYCLED)[-RECYCLED:]]
-    best: list[int] = near[np.argsort(-logits[near], kind="stable")][:RECYCLED].tolist()
-    return best
+    ids, logits = (row.ids, row.values) if isinstance(row, PartialRow) else (None, row)
+    best = largest(logits, RECYCLED)
+    best = best[logits[best] > logits[best[0]] - _MARGIN]
+    tokens: list[int] = (best if ids is None else ids[best]).tolist()
+    return tokens
