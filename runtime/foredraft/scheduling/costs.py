@@ -8,6 +8,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import median
 
 from foredraft.cache import cache_folder, write_atomically
 
@@ -35,8 +36,8 @@ class CostCurve:
 
     @classmethod
     def measured(cls, measure: Callable[[int], float], sizes: tuple[int, ...] = SIZES) -> CostCurve:
-        """Measure each size several times; ``measure(T)`` runs a forward of T nodes and returns its seconds."""
-        return cls({size: min(measure(size) for _ in range(REPEATS)) for size in sizes})
+        """The medians of several measurements; ``measure(T)`` runs a forward of T nodes and returns its seconds."""
+        return cls({size: median(measure(size) for _ in range(REPEATS)) for size in sizes})
 
     def seconds(self, nodes: int) -> float:
         """Expected seconds of a forward of ``nodes`` nodes; beyond the largest that is known, by the last slope."""
