@@ -13,6 +13,7 @@ from foredraft import SamplingParams, Session, session
 from foredraft.bundle import Bundle
 from foredraft.chain import Chain
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
+from foredraft.engines.tensorrt import heads
 from foredraft.logits import dense
 from foredraft.scheduling.costs import CostCurve
 from foredraft.scheduling.parts import ForwardCosts
@@ -59,12 +60,24 @@ def test_every_policy_writes_what_onnx_runtime_writes(tiny: Bundle, expected: li
         assert result.stats.drafted > 0
 
 
-@pytest.mark.parametrize("policy", ["fixed:8", "hispec"])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_drafts_do_not_change_a_sampled_text(tiny: Bundle, policy: str) -> None:
     engine, _, _ = opened(tiny)
     sampling = SamplingParams(temperature=0.8, top_p=0.95, seed=7)
     plain = plainly(tiny, PROMPT, 16, sampling, engine=engine)
     assert written(tiny, PROMPT, 16, sampling, engine=engine, policy=policy) == plain
+
+
+@pytest.mark.parametrize("how", [{}, {"top_k": 20}, {"top_k": 20, "top_p": 0.9}, {"min_p": 0.05}])
+def test_a_top_gives_the_sampled_text_of_whole_rows(
+    tiny: Bundle, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
+) -> None:
+    engine, _, _ = opened(tiny)
+    sampling = SamplingParams(temperature=0.8, seed=7, **how)
+    from_top = written(tiny, PROMPT, 16, sampling, engine=engine, policy="hispec")
+    monkeypatch.setattr(heads, "_TOP", ("no such output",))
+    assert written(tiny, PROMPT, 16, sampling, engine=engine, policy="hispec") == from_top
+    assert plainly(tiny, PROMPT, 16, sampling, engine=engine) == from_top
 
 
 @pytest.mark.parametrize("policy", ["fixed:8", "echo"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,9 @@ from foredraft.bundle import Bundle
 from foredraft.engines.base import EngineSequence
 from foredraft.errors import EngineError
 from foredraft.logits import PartialRow, dense, log_total
+from foredraft.sampling import pick
 from foredraft_graphs.tensorrt import TOP
-from tests.runtime.engines.made import opened
+from tests.runtime.engines.made import opened, tiny_engines
 from tests.runtime.engines.test_sequence import TOP_ROW, batch
 
 PROMPT = [1, 17, 93, 4, 250, 17, 93]
@@ -39,8 +42,40 @@ def test_a_top_is_what_is_highest_of_the_whole_row(tiny: Bundle, draft: bool) ->
         assert np.all(np.diff(row.ids) > 0) and np.array_equal(row.values, whole[row.ids])
         assert row.ceiling == row.values.min() >= np.delete(whole, row.ids).max()
         assert log_total(row) == pytest.approx(log_total(whole), abs=1e-5)
-    if draft:
-        assert engine.draft_ids is not None and set(rows[0].ids) <= set(engine.draft_ids)
+        if draft:
+            assert engine.draft_ids is not None and set(row.ids) <= set(engine.draft_ids)
+            assert np.array_equal(np.flatnonzero(np.isfinite(whole)), engine.draft_ids)
+
+
+def test_a_head_of_fewer_tokens_than_a_top_leaves_none_out(tmp_path: Path) -> None:
+    engine, cuda, _ = opened(Bundle.open(tiny_engines(tmp_path, draft_vocab=TOP - 24)))
+    sequence = after(engine.open_sequence(100), 3)
+    row = sequence.draft_logits(numbers(1))[0]
+    assert isinstance(row, PartialRow) and row.ceiling == -np.inf
+    cuda.bytes.clear()
+    assert np.array_equal(row.ids, engine.draft_ids) and np.array_equal(row.whole()[row.ids], row.values)
+    assert np.isneginf(np.delete(row.whole(), row.ids)).all()
+    assert cuda.bytes["to host"] == 0, "all of it is there"
+
+
+def test_a_head_runs_as_a_graph_from_the_second_time_on(tiny: Bundle) -> None:
+    engine, cuda, _ = opened(tiny)
+    sequence = after(engine.open_sequence(100), 9)
+    cuda.calls.clear()
+    first, *others = [list(sequence.logits(numbers(6, 2, 8))) for _ in range(3)]
+    assert (cuda.calls["cuGraphInstantiate"], cuda.calls["cuGraphLaunch"]) == (1, 2)
+    for rows in others:
+        for row, same in zip(rows, first, strict=True):
+            assert np.array_equal(row.ids, same.ids) and np.array_equal(row.values, same.values)
+
+
+def test_a_logit_that_is_no_number_is_seen_though_the_top_may_hide_it(tiny: Bundle) -> None:
+    engine, cuda, _ = opened(tiny)
+    width = 2 * tiny.manifest.model.hidden_size
+    cuda.view(engine.weights["head"] + 7 * width, width).view(np.float16)[:] = np.nan
+    row = after(engine.open_sequence(100), 3).logits(numbers(1))[0]
+    with pytest.raises(EngineError, match=r"position 5: the largest logit \(token 7\) is nan"):
+        pick(row, 5, [], SamplingParams())
 
 
 def test_only_the_top_crosses_over_and_a_whole_row_when_it_is_asked_for(tiny: Bundle) -> None:

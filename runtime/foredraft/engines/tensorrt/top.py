@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
@@ -15,7 +16,8 @@ class TopRows(Sequence[PartialRow]):
     """``ids`` [T, K] and ``values`` float32 [T, K] of each row's highest logits, the highest first, and ``totals``
     float32 [T], the logs of the sums of exp over all logits; views of memory that the head's next run overwrites.
 
-    Rows are made when they are looked at, and keep what is theirs.
+    Rows are made when they are looked at, and keep what is theirs. One whose total is no number comes whole, so that
+    whoever picks from it sees why.
     """
 
     def __init__(
@@ -41,17 +43,14 @@ class TopRows(Sequence[PartialRow]):
         return map(self._row, range(len(self)))
 
     def _row(self, row: int) -> PartialRow:
+        head, values, total = self._head, self._values[row], float(self._totals[row])
+        if not math.isfinite(total):  # NaN has no place in an order, so the top need not show it
+            return PartialRow(np.arange(head.vocab_size), self._fetch(row), head.vocab_size)
         order = np.argsort(self._ids[row])
-        values = self._values[row]
-        ceiling = float(values[-1]) if len(values) < self._head.size else -np.inf
-        return PartialRow(
-            self._head.tokens(self._ids[row][order]),
-            values[order],
-            self._head.vocab_size,
-            ceiling,
-            float(self._totals[row]),
-            lambda: self._fetch(row),
-        )
+        tokens, known = head.tokens(self._ids[row][order]), values[order]
+        if len(values) == head.size:
+            return PartialRow(tokens, known, head.vocab_size, log_total=total)
+        return PartialRow(tokens, known, head.vocab_size, float(values[-1]), total, lambda: self._fetch(row))
 
 
 class HeadVocabulary:
