@@ -13,7 +13,7 @@ import ctypes
 from functools import cache
 from pathlib import Path
 
-__all__ = ["DOMAIN", "instruction_set", "library_path", "unavailable_reason"]
+__all__ = ["DOMAIN", "instruction_set", "library_path", "loaded", "unavailable_reason"]
 
 DOMAIN = "foredraft"
 """The ONNX domain of the operators (version 1)."""
@@ -35,7 +35,7 @@ def instruction_set() -> str:
     reason = unavailable_reason()
     if reason is not None:
         raise RuntimeError(reason)
-    name = _load(library_path()).foredraft_instruction_set()
+    name = loaded().foredraft_instruction_set()
     return str(name.decode())
 
 
@@ -53,6 +53,13 @@ def unavailable_reason() -> str | None:
         return f"the operators' library {path} cannot be loaded: {error}"
     message = library.foredraft_error().decode()
     return message or None
+
+
+def loaded() -> ctypes.CDLL:
+    """The library in this process; only where it is available."""
+    path = library_path()
+    assert path is not None
+    return _load(path)
 
 
 @cache

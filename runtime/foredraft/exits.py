@@ -14,7 +14,7 @@ import numpy as np
 
 from foredraft.chain import Chain
 from foredraft.draft import Draft
-from foredraft.logits import Row, log_total, logit
+from foredraft.logits import Row, Rows, log_total, logit
 from foredraft.rounds import Choice, Opinion
 from foredraft.scheduling.policy import Policy
 from foredraft.tree import TIP, Tree
@@ -62,18 +62,19 @@ def judge(
     """
     judged = [base, *nodes]
     chain.advance(draft.slots(judged), policy.judge_exit + 1)
-    rows = dict(zip(judged, chain.exit_logits(np.arange(len(judged), dtype=np.int32)), strict=True))
+    logits = chain.exit_logits(np.arange(len(judged), dtype=np.int32))
+    row_of = {node: row for row, node in enumerate(judged)}
     draft.back(base)
     opinions: list[Opinion] = []
     while True:
-        opinion = _opinion(rows[draft.tip], draft, pick, policy.judge_exit, policy.alternatives)
+        opinion = _opinion(logits[row_of[draft.tip]], draft, pick, policy.judge_exit, policy.alternatives)
         opinions.append(opinion)
         following = draft.child(draft.tip, opinion.token)
         if following is None or opinion.token in eos:
             break
         draft.step(following)
     path = {opinion.node for opinion in opinions}
-    return opinions, _survivors(draft.tree, rows, path, policy.keep)
+    return opinions, _survivors(draft.tree, logits, row_of, path, policy.keep)
 
 
 def look(chain: Chain, draft: Draft, pick: Pick, policy: Policy, nodes: Sequence[int]) -> Opinion:
@@ -107,17 +108,20 @@ def _opinion(row: Row, draft: Draft, pick: Pick, exit_: int, others: int) -> Opi
     )
 
 
-def _survivors(tree: Tree, rows: dict[int, Row], path: set[int], keep: float) -> list[int]:
-    """Judged nodes off the path whose probability under the exit, given the path above, is at least ``keep``."""
+def _survivors(tree: Tree, logits: Rows, row_of: dict[int, int], path: set[int], keep: float) -> list[int]:
+    """Judged nodes off the path whose probability under the exit, given the path above, is at least ``keep``.
+
+    ``row_of`` are their rows in ``logits``, the node that all hang under first.
+    """
     if keep >= 1.0:
         return []
     probability = dict.fromkeys(path, 1.0)
     survivors = []
-    for node in list(rows)[1:]:
+    for node in list(row_of)[1:]:
         parent = tree.parents[node]
         if node in path or parent not in probability:
             continue
-        row = rows[parent]
+        row = logits[row_of[parent]]
         here = probability[parent] * math.exp(logit(row, tree.tokens[node]) - log_total(row))
         if here >= keep:
             probability[node] = here

@@ -54,9 +54,8 @@ class Writer:
             yield round_
             if limit <= 0 or text[-1] in self.eos:
                 return
-            started, passes = time.perf_counter(), self.chain.work.layer_passes
+            started = time.perf_counter()
             round_, logits = self._round(text, limit - 1)
-            round_.layer_passes = self.chain.work.layer_passes - passes
 
     def _round(self, text: list[int], depth: int) -> tuple[Round, Sequence[Row]]:
         """Draft at most ``depth`` deep, let exits judge as the policy says, verify what is left, commit what is right.
@@ -64,6 +63,7 @@ class Writer:
         Returns the round and the rows of logits that chose its tokens, valid until the engine runs again.
         """
         round_, draft, alive = Round(self.scheduler.plan()), Draft(self.chain.arena, text), [TIP]
+        passes = self.chain.work.layer_passes
         while True:
             base, nodes = draft.tip, self._grow(draft, round_, depth - draft.depth)
             if round_.policy.judge_exit == NO_EXIT:
@@ -89,6 +89,7 @@ class Writer:
         path, rows = self._accept(draft, logits, {node: row for row, node in enumerate(alive)}, round_, text)
         self.chain.commit(draft.slots(path).tolist())
         round_.tree, round_.accepted, round_.verified = draft.tree, path[1:], len(alive)
+        round_.layer_passes = self.chain.work.layer_passes - passes
         return round_, rows
 
     def _grow(self, draft: Draft, round_: Round, room: int) -> list[int]:

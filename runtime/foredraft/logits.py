@@ -47,6 +47,11 @@ Rows = Float32 | Sequence[PartialRow]
 """Logits [rows, vocab], or a part of each row."""
 
 
+def rows_over(ids: Ids | None, logits: Float32, vocab_size: int) -> Rows:
+    """Rows of ``logits`` [rows, N] of the tokens ``ids`` [N], all others being impossible; None: of all tokens."""
+    return logits if ids is None else [PartialRow(ids, row, vocab_size) for row in logits]
+
+
 def whole(row: Row) -> Float32:
     """All logits of a row, [vocab]."""
     return row.whole() if isinstance(row, PartialRow) else row
@@ -75,6 +80,7 @@ def log_total(row: Row) -> float:
         row = row.values if row.ceiling == -math.inf else row.whole()
     row = np.ascontiguousarray(row)
     best = float(row.max())
+    if calls.available():
+        return best + math.log(calls.total(row, best))
     with np.errstate(under="ignore"):
-        total = calls.total(row, best) if calls.available() else float(np.exp(row - best).sum(dtype=np.float64))
-    return best + math.log(total)
+        return best + math.log(float(np.exp(row - best).sum(dtype=np.float64)))

@@ -37,8 +37,6 @@ class ToyEngine:
 
 
 class ToySequence:
-    vocab_size = VOCAB
-
     def __init__(self, engine: ToyEngine, slots: int) -> None:
         self.slots = slots
         self.runs: list[tuple[int, int]] = []  # (segment, slot), in the order they ran

@@ -15,6 +15,7 @@ Float64 = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 
 MOST_WINNERS = 16
+"""As many as the kernel has lanes."""
 MOST_OF_TOP = 64
 """Above that, sorting is faster."""
 _CAPACITY = 64
@@ -73,8 +74,7 @@ def _address(array: npt.NDArray[np.generic]) -> int:
 
 @cache
 def _library() -> ctypes.CDLL:
-    path = library.library_path()
-    loaded = ctypes.CDLL(str(path))
+    loaded = library.loaded()
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
     loaded.foredraft_contenders.restype = integer
     loaded.foredraft_contenders.argtypes = [

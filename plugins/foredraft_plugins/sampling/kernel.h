@@ -6,8 +6,6 @@
 
 namespace foredraft {
 
-constexpr int64_t kMostLeaders = 16;
-
 struct Race {
   const float* logits;  // [count], finite or -inf
   const int64_t* ids;   // [count], or null: 0, 1, 2, ...
@@ -20,7 +18,7 @@ struct Race {
 };
 
 struct SamplingKernels {
-  // Places of all tokens that can be among the first `winners` (at most kMostLeaders), ascending, and of few others;
+  // Places of all tokens that can be among the first `winners` (at most 16), ascending, and of few others;
   // and their scores, which are minus the logarithms of their arrivals (-inf: never). Writes at most `capacity` of them,
   // and returns how many there are.
   int64_t (*contenders)(const Race& race, int64_t winners, int64_t* places, double* scores, int64_t capacity);

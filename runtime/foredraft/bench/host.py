@@ -89,7 +89,7 @@ class _IdleSequence:
     """An engine's sequence that computes nothing: exits and model say the same after every token."""
 
     def __init__(self, logits: Float32, slots: int) -> None:
-        self.slots, self.vocab_size = slots, len(logits)
+        self.slots = slots
         self._logits = np.broadcast_to(logits, (WINDOW, len(logits)))
 
     def run(self, segment: int, batch: Batch) -> None:

@@ -31,7 +31,7 @@ class Recorder:
         return self._inner.propose(context, budget, minimum)
 
     def commit(self, tokens: Sequence[int], logits: Sequence[Row] | None) -> None:
-        """Record the rows of ``logits`` [len(tokens), vocab], each under the token before."""
+        """Record the rows of ``logits``, each under the token before."""
         for index, token in enumerate(map(int, tokens)):
             if logits is not None and self._last is not None:
                 self.rows[self._last] = likeliest(logits[index])

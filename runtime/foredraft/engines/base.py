@@ -43,7 +43,6 @@ class EngineSequence(Protocol):
     """
 
     slots: int
-    vocab_size: int
 
     def run(self, segment: int, batch: Batch) -> None:
         """Run one segment on the batch: writes its KV rows and hidden states at ``batch.slots``, in place."""

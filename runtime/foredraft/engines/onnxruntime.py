@@ -22,7 +22,7 @@ from foredraft.engines.base import WINDOW, Batch, Float32, Int32
 from foredraft.engines.memory import lazy_zeros
 from foredraft.engines.providers import CPU, Provider
 from foredraft.errors import EngineError
-from foredraft.logits import Ids, PartialRow, Rows
+from foredraft.logits import Ids, Rows, rows_over
 from foredraft_plugins import library
 
 LOWERINGS = ("kernels", "portable")
@@ -64,12 +64,11 @@ class OnnxRuntimeEngine:
             for path, segment in zip(graphs.segments, bundle.manifest.segments, strict=True)
         ]
         self.head = self._open(bundle, graphs.head, weights.of_head())
-        self.draft_head, self.draft_size = self.head, self.vocab_size
+        self.draft_head = self.head
         self.draft_ids: Ids | None = None
         if graphs.draft_head:
             self.draft_head = self._open(bundle, graphs.draft_head, weights.of_draft_head())
             self.draft_ids = weights.draft_ids()
-            self.draft_size = len(self.draft_ids)
 
     def open_sequence(self, slots: int) -> OnnxRuntimeSequence:
         """A fresh cache of at least ``slots`` rows; its pages are only taken from the system when written."""
@@ -105,7 +104,6 @@ class OnnxRuntimeSequence:
     def __init__(self, engine: OnnxRuntimeEngine, slots: int) -> None:
         model = engine.model
         self.slots = -(-slots // _KEY_BLOCK) * _KEY_BLOCK
-        self.vocab_size = engine.vocab_size
         self._engine = engine
         self._cache = _Cache(model, self.slots, engine.lowering)
         self._hidden = [lazy_zeros((self.slots, model.hidden_size)) for _ in range(engine.segments - 1)]
@@ -124,7 +122,8 @@ class OnnxRuntimeSequence:
         self._picked = lazy_zeros((WINDOW, model.hidden_size))
         self._logits = lazy_zeros((WINDOW, model.vocab_size))
         self._bindings: dict[tuple[int, int], ort.IOBinding] = {}
-        self._draft_logits = lazy_zeros((WINDOW, engine.draft_size))
+        known = engine.vocab_size if engine.draft_ids is None else len(engine.draft_ids)
+        self._draft_logits = lazy_zeros((WINDOW, known))
         self._head_bindings: dict[int, ort.IOBinding] = {}
         self._draft_bindings: dict[int, ort.IOBinding] = {}
 
@@ -159,9 +158,7 @@ class OnnxRuntimeSequence:
         binding = self._draft_bindings.get(count) or self._bind_head(count, head, self._draft_logits)
         self._draft_bindings[count] = binding
         self._execute(head, binding, "draft head")
-        known = self._draft_logits[:count]
-        ids = self._engine.draft_ids
-        return known if ids is None else [PartialRow(ids, row, self.vocab_size) for row in known]
+        return rows_over(self._engine.draft_ids, self._draft_logits[:count], self._engine.vocab_size)
 
     def readout(self, rows: Int32) -> Float32:
         """The exit's normed state for rows of the last batch -> a copy, [len(rows), hidden_size]."""

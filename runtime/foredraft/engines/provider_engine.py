@@ -64,7 +64,7 @@ class ProviderEngine:
         if self._draft_head is not None:
             ids = self._sessions.draft_ids
             draft_head = Head(self._draft_head, memory, {}, _HEAD_ROWS, False, self.vocab_size, ids)
-        return TensorRTSequence(memory, forwards, (head, draft_head), slots, self.vocab_size, owner=self)
+        return TensorRTSequence(memory, forwards, (head, draft_head), slots, owner=self)
 
 
 class BoundSession:

@@ -126,18 +126,18 @@ class AutoScheduler:
         """
         agreement, rate, exit_ = self._agreement[path[0].exit], self._trees.rate, self._way.judge_exit
         price = rate * (self.costs.whole if judged else self.costs.until[exit_]).slope()
-        widths, expected, reached, gain = [], 1.0, 1.0, 0.0
+        widths, expected, reached, gain = [], 0.0, 1.0, 0.0
         for opinion in path:
             chances = [reached * agreement.rate(margin, rank) for rank, margin in enumerate(opinion.margins)]
             worth = [chance for chance in chances if chance > price]
             widths.append(len(worth))
             gain += sum(worth[1:])
-            expected += reached  # of the nodes that are verified anyway: all but the last opinion's own token
+            expected += reached  # a token after each node that is verified anyway
             reached = chances[0]
         if judged:
             added = gain + (reached if widths[-1] else 0.0)
             pays = added >= rate * self._lower[exit_].seconds(sum(widths))
-            self._expected = expected - 1.0 + (added if pays else 0.0)
+            self._expected = expected + (added if pays else 0.0)
             return widths if pays else [0] * len(path)
         return widths
 

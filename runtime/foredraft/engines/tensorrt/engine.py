@@ -82,8 +82,7 @@ class TensorRTEngine:
         head = draft_head = self._over(self.head, memory)
         if self.draft_head is not None:
             draft_head = self._over(self.draft_head, memory, self.draft_ids)
-        heads = (head, draft_head)
-        return TensorRTSequence(memory, self._forwards(memory), heads, slots, self.vocab_size, owner=self)
+        return TensorRTSequence(memory, self._forwards(memory), (head, draft_head), slots, owner=self)
 
     def _over(self, head: LoadedEngine, memory: Memory, ids: Ids | None = None) -> Head:
         capture = self.engines.attention == "plugin"

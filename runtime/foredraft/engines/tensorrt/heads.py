@@ -14,7 +14,7 @@ from foredraft.engines.tensorrt.runnable import Addresses, Runnable
 from foredraft.engines.tensorrt.steps import HeadWork, Step
 from foredraft.engines.tensorrt.top import HeadVocabulary, TopRows
 from foredraft.errors import EngineError
-from foredraft.logits import Ids, Rows, whole
+from foredraft.logits import Ids, Rows, rows_over, whole
 
 _TOP = ("top_ids", "top_logits", "log_total")
 
@@ -53,8 +53,7 @@ class Head:
     def logits(self, rows: Int32) -> Rows:
         """A row for each, valid until the next call; all logits where the engine has no top, or runs several times."""
         if not self._top or len(rows) > self._buckets[-1]:
-            logits = self._all(rows)
-            return logits if self._vocabulary.ids is None else [self._vocabulary.partial(row) for row in logits]
+            return rows_over(self._vocabulary.ids, self._all(rows), self._vocabulary.vocab_size)
         self._run(rows)
         for name, host in self._top_host.items():
             size = len(rows) * self._engine.outputs[name].nbytes(1, 0)
@@ -93,8 +92,9 @@ class Head:
         memory.device.activate()
         memory.stream.to_host(self._host.address, self._outputs["logits"].address + row * self._size, self._size)
         memory.stream.wait()
-        logits: Float32 = self._host.view(np.float32, (self._vocabulary.size,)).copy()
-        return logits if self._vocabulary.ids is None else whole(self._vocabulary.partial(logits))
+        vocabulary = self._vocabulary
+        logits = self._host.view(np.float32, (1, vocabulary.size)).copy()
+        return whole(rows_over(vocabulary.ids, logits, vocabulary.vocab_size)[0])
 
     def _run(self, rows: Int32) -> None:
         self._runs += 1

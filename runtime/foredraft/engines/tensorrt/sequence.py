@@ -28,7 +28,6 @@ class TensorRTSequence:
         forwards: Forwards,
         heads: tuple[Head, Head],
         slots: int,
-        vocab_size: int,
         owner: object,
     ) -> None:
         """``heads``: the whole one and the one that drafts; ``slots`` of the cache's rows may be used.
@@ -39,7 +38,6 @@ class TensorRTSequence:
         self._owner = owner
         self._memory, self._forwards = memory, forwards
         self._head, self._draft_head = heads
-        self.vocab_size = vocab_size
         self._last = 0
         self._read = PinnedBuffer(memory.device, memory.readout.size)
 

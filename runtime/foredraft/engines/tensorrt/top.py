@@ -62,8 +62,3 @@ class HeadVocabulary:
     def tokens(self, places: Int32) -> Ids:
         """What the logits at these places stand for."""
         return places.astype(np.int64) if self.ids is None else self.ids[places]
-
-    def partial(self, logits: Float32) -> PartialRow:
-        """The row that all logits of a head with ``ids`` are."""
-        assert self.ids is not None
-        return PartialRow(self.ids, logits, self.vocab_size)
