@@ -58,7 +58,8 @@ bundles/$(MODEL)-corpus.fdb: | export
 bundles/$(MODEL)-model.fdb: | export
 	$(BIN)/foredraft db build $@ --generate $(BUNDLE) --prompts benchmarks/model_prompts.jsonl
 
-test: setup-dev  ## all tests
+test: setup-dev  ## all tests; installs what they need of the system where it may (root, apt-get)
+	$(PYTHON) tests/programs.py
 	$(BIN)/python -m pytest
 
 bench: setup-dev export  ## speed tables: decoding, t(T)/t(1), session opening

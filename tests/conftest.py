@@ -9,11 +9,21 @@ from pathlib import Path
 import pytest
 
 from foredraft_exporter.build import export
+from tests import programs
 from tests.fixtures import tiny_checkpoint, tiny_gguf
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in a shell's background job; children would ignore Ctrl-C too, and tests press it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the programs whose tests were skipped."""
+    skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    if lines := programs.summary(skipped):
+        terminalreporter.section("programs that are missing")
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

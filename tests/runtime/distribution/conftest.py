@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import subprocess
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import needs
 from tests.runtime.distribution.made import make_bundle
 from tests.runtime.distribution.proxy import Proxy
 
@@ -72,9 +72,7 @@ def registry_with_login(tmp_path: Path) -> Iterator[Server]:
 
 
 def _serve(folder: Path, more: str = "") -> Iterator[Server]:
-    binary = shutil.which("docker-registry")
-    if binary is None:
-        pytest.fail("docker-registry is missing; install it with: apt-get install docker-registry")
+    binary = needs("docker-registry")
     folder.mkdir(exist_ok=True)
     port = _free_port()
     config = folder / "config.yml"
@@ -97,7 +95,7 @@ def _free_port() -> int:
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while time.monotonic() < end and process.poll() is None:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:

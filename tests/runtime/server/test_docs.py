@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from foredraft.commands.serve import serve
+from tests.programs import needs
 from tests.runtime.server.process import Server
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ def commands(prefix: str) -> list[str]:
 @pytest.mark.parametrize("command", commands("curl"))
 def test_curl_examples(server: Server, command: str) -> None:
     command = command.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}").replace("smollm2-135m", "tiny")
-    done = subprocess.run(shlex.split(command), capture_output=True, text=True, timeout=60)
+    done = subprocess.run([needs("curl"), *shlex.split(command)[1:]], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and '"error"' not in done.stdout
     assert '"tiny"' in done.stdout
     assert ("[DONE]" in done.stdout) == ('"stream": true' in command)
@@ -55,9 +55,7 @@ def test_options_of_the_recipes_exist() -> None:
 
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    analyze = shutil.which("systemd-analyze")
-    if not analyze:
-        pytest.fail("needs systemd-analyze: apt-get install -y systemd")
+    analyze = needs("systemd-analyze")
     unit = tmp_path / "foredraft.service"
     text = (ROOT / "deploy" / "foredraft.service").read_text()
     unit.write_text(text.replace("/opt/foredraft/bin/foredraft", sys.executable))  # what it starts must be there

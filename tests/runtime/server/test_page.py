@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from tests.programs import needs
 from tests.runtime.server.conftest import Serve
 from tests.runtime.server.process import Server, until
 
@@ -23,9 +23,7 @@ _FLAGS = (
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not driver:
-        pytest.fail("needs a browser: apt-get install -y chromium chromium-driver")
+    chromium, driver = needs("chromium"), needs("chromedriver")
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     for flag in _FLAGS.split():
