@@ -24,7 +24,7 @@ from foredraft.bundle.manifest import (
     TokenizerInfo,
 )
 from foredraft.errors import ForedraftError
-from foredraft.staging import staged_folder
+from foredraft.staging import refuse_sources, staged_folder
 from foredraft.text import Tokenizer
 from foredraft_exporter.checkpoint import Checkpoint, open_checkpoint
 from foredraft_exporter.exits.additions import ExitOptions, add_exits
@@ -133,9 +133,10 @@ def export(
 
     ``planned`` is told the plan before any weight is read; ``progress`` is called with (bytes done, bytes in all,
     tensor), ``building`` as ``build_engines`` calls it. Raises as ``prepare`` does, and ForedraftError if ``out``
-    exists (unless ``replace``), is being written by someone else, or does not fit on the disk, or if an engine cannot
-    be built.
+    is, holds or lies in the source, exists (unless ``replace``), is being written by someone else, or does not fit on
+    the disk, or if an engine cannot be built.
     """
+    refuse_sources(Path(out), [Path(source)])
     if engines:
         require_builder(engines)
     chosen = prepare(
@@ -145,7 +146,7 @@ def export(
     check_space(target, chosen.disk)
     if planned:
         planned(chosen)
-    with staged_folder(target, replace) as folder:
+    with staged_folder(target, replace, marker=FILE_NAME) as folder:
         weights = f"graphs/weights/{chosen.precision}.safetensors"
         (folder / weights).parent.mkdir(parents=True)
         report = write_weights(folder / weights, chosen.checkpoint, chosen.decoder, chosen.weights, progress)

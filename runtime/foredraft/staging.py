@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -16,21 +16,38 @@ from typing import BinaryIO
 from foredraft.errors import ForedraftError
 
 
+def refuse_sources(target: Path, sources: Iterable[Path]) -> None:
+    """Raises ForedraftError if ``target`` is, holds or lies in one of ``sources``: writing it would destroy that."""
+    real = target.resolve()
+    for source in sources:
+        other = source.expanduser().resolve()
+        if other.exists() and (real == other or real in other.parents or other in real.parents):
+            how = "is" if real == other else "holds" if real in other.parents else "lies in"
+            raise ForedraftError(
+                f"{target}: {how} the source {source}, which would be lost or changed; choose another --out"
+            )
+
+
 @contextmanager
-def staged_folder(target: Path, replace: bool = False, salvage: Callable[[Path], None] | None = None) -> Iterator[Path]:
+def staged_folder(
+    target: Path, replace: bool = False, salvage: Callable[[Path], None] | None = None, *, marker: str
+) -> Iterator[Path]:
     """Yield an empty folder beside ``target``; on success it is flushed and renamed there, on any error removed.
 
     A lock file keeps two writers of one target apart (the second gets an error at once). What a killed writer left is
     removed first; ``salvage`` may take from that folder what was dear. Raises ForedraftError if ``target`` exists,
-    unless ``replace``.
+    unless ``replace``; and even then if it is anything but an empty folder or one that holds the file ``marker``, by
+    which ours are known.
     """
     target = target.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
     _refuse_existing(target, replace)
+    _refuse_other_folders(target, marker)
     staging = target.parent / f".{target.name}.staging"
     with locked(target):
         _recover(target)
         _refuse_existing(target, replace)
+        _refuse_other_folders(target, marker)
         if salvage and staging.is_dir():
             salvage(staging)
         shutil.rmtree(staging, ignore_errors=True)
@@ -45,13 +62,16 @@ def staged_folder(target: Path, replace: bool = False, salvage: Callable[[Path],
 
 
 @contextmanager
-def staged_file(target: Path, replace: bool = False) -> Iterator[BinaryIO]:
+def staged_file(target: Path, replace: bool = False, *, ours: Callable[[Path], bool]) -> Iterator[BinaryIO]:
     """Yield a new file beside ``target``; on success it is flushed and renamed there, on any error removed.
 
-    Locks and raises as ``staged_folder`` does.
+    Locks and raises as ``staged_folder`` does; ``ours`` says whether a file is of the kind that may be replaced.
     """
     target = target.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
+    _refuse_existing(target, replace)
+    if target.exists() and not (target.is_file() and ours(target)):
+        raise ForedraftError(f"{target}: {_OTHER}")
     staging = target.parent / f".{target.name}.staging"
     with locked(target):
         _refuse_existing(target, replace)
@@ -123,6 +143,15 @@ def incoming_path(folder: Path) -> Path:
     disk.
     """
     return folder.parent / f".{folder.name}.incoming"
+
+
+_OTHER = "is not something that this command writes, so --force does not replace it; choose another --out"
+
+
+def _refuse_other_folders(target: Path, marker: str) -> None:
+    if not target.exists() or (target.is_dir() and ((target / marker).is_file() or not any(target.iterdir()))):
+        return
+    raise ForedraftError(f"{target}: {_OTHER}")
 
 
 def _refuse_existing(target: Path, replace: bool) -> None:

@@ -49,10 +49,13 @@ def _export(source: Path, out: Path, start: threading.Barrier, errors: list[str]
 def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
     target = tmp_path / "b"
     with locked(target):
-        with pytest.raises(ForedraftError, match="another process is writing it"), staged_folder(target):
+        with (
+            pytest.raises(ForedraftError, match="another process is writing it"),
+            staged_folder(target, marker="marker"),
+        ):
             pass
         assert not target.exists()
-    with staged_folder(target) as folder:
+    with staged_folder(target, marker="marker") as folder:
         (folder / "x").write_text("x")
     assert [p.name for p in tmp_path.iterdir()] == ["b"]
 
@@ -82,7 +85,8 @@ def test_many_lockers_never_overlap(tmp_path: Path) -> None:
 def test_what_a_swap_had_moved_aside_comes_back(tmp_path: Path) -> None:
     (tmp_path / ".b.replaced").mkdir()
     (tmp_path / ".b.replaced" / "old").write_text("old")
-    with pytest.raises(RuntimeError), staged_folder(tmp_path / "b", replace=True):
+    (tmp_path / ".b.replaced" / "marker").touch()
+    with pytest.raises(RuntimeError), staged_folder(tmp_path / "b", replace=True, marker="marker"):
         raise RuntimeError
     assert (tmp_path / "b" / "old").read_text() == "old"
 

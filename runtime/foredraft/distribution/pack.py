@@ -9,12 +9,18 @@ from typing import BinaryIO
 
 from foredraft.bundle import Bundle, Progress
 from foredraft.bundle.folder import open_plain
-from foredraft.bundle.manifest import OWN_FILES
+from foredraft.bundle.manifest import FILE_NAME, OWN_FILES
 from foredraft.distribution import tar
 from foredraft.errors import BundleError
-from foredraft.staging import staged_file
+from foredraft.staging import refuse_sources, staged_file
 
 _BLOCK = 4 << 20
+
+
+def _is_archive(path: Path) -> bool:
+    """Whether the file begins as ours do: with the manifest's header."""
+    with path.open("rb") as file:
+        return file.read(len(FILE_NAME) + 1) == FILE_NAME.encode() + b"\0"
 
 
 def pack(bundle: Bundle, out: Path, *, replace: bool = False, progress: Progress | None = None) -> int:
@@ -26,7 +32,8 @@ def pack(bundle: Bundle, out: Path, *, replace: bool = False, progress: Progress
     """
     total = sum(info.size for info in bundle.manifest.files.values())
     done = 0
-    with staged_file(out, replace) as archive:
+    refuse_sources(out, [bundle.path])
+    with staged_file(out, replace, ours=_is_archive) as archive:
         for name in OWN_FILES:
             if (bundle.path / name).exists():
                 _add(archive, bundle.path, name, None)

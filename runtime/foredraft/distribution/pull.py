@@ -72,7 +72,8 @@ def pull(
         missing = _extend(registry, artifact, parts, target, progress)
     else:
         wanted = reduce(artifact.manifest, parts).files
-        with staged_folder(target, replace or out is None, partial(_salvage, wanted)) as folder:
+        salvage = partial(_salvage, wanted)
+        with staged_folder(target, replace or out is None, salvage, marker=FILE_NAME) as folder:
             missing = _fill(registry, wanted, target, folder, progress)
             (folder / FILE_NAME).write_bytes(artifact.manifest_bytes)
             _write_own_files(folder, artifact, parts)

@@ -16,7 +16,7 @@ from foredraft.bundle.manifest import FILE_NAME, MAX_MANIFEST, PARTIAL, SIGNATUR
 from foredraft.bundle.signature import MAX_SIGNATURE
 from foredraft.distribution import tar
 from foredraft.errors import BundleError
-from foredraft.staging import staged_folder
+from foredraft.staging import refuse_sources, staged_folder
 
 _BLOCK = 4 << 20
 
@@ -40,7 +40,8 @@ def unpack(
         file = archive.open("rb")
     except OSError as error:
         raise BundleError(f"{archive}: cannot be opened ({error.strerror})") from error
-    with file, staged_folder(out, replace) as folder:
+    refuse_sources(out, [archive])
+    with file, staged_folder(out, replace, marker=FILE_NAME) as folder:
         members = tar.members(file, str(archive))
         manifest = _unpack_manifest(file, members, folder, archive)
         total = sum(info.size for info in manifest.files.values())

@@ -78,7 +78,7 @@ def test_a_damaged_bundle_is_not_packed(bundle: Path, tmp_path: Path) -> None:
 
 
 def test_what_exists_is_kept(bundle: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.tar").write_bytes(b"mine")
+    pack(Bundle.open(bundle), tmp_path / "a.tar")
     with pytest.raises(ForedraftError, match="already exists; pass --force"):
         pack(Bundle.open(bundle), tmp_path / "a.tar")
     pack(Bundle.open(bundle), tmp_path / "a.tar", replace=True)
