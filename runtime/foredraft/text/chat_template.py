@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 
 from foredraft.errors import BundleError, RequestError
-from foredraft.text.sandbox import MAX_TEXT, TemplateEnvironment, budget
+from foredraft.text.sandbox import TemplateEnvironment, render_bounded
 
 MAX_SOURCE = 1 << 20
 """Longest template, in characters."""
@@ -47,20 +47,11 @@ class ChatTemplate:
         """
         given = {"tools": None, "documents": None, **self._tokens, **variables}
         checked = check_messages(messages)
-        pieces: list[str] = []
-        length = 0
-        with budget():
-            try:
-                for piece in self._template.generate(
-                    messages=checked, add_generation_prompt=add_generation_prompt, **given
-                ):
-                    pieces.append(piece)
-                    length += len(piece)
-                    if length > MAX_TEXT:
-                        raise jinja2.TemplateError(f"wrote more than {MAX_TEXT} characters")
-            except Exception as error:  # whatever an expression in an untrusted template can raise
-                raise RequestError(f"chat template: {_message(error)}") from error
-        return "".join(pieces)
+        named = {"messages": checked, "add_generation_prompt": add_generation_prompt, **given}
+        try:
+            return render_bounded(self._template, named)
+        except Exception as error:  # whatever an expression in an untrusted template can raise
+            raise RequestError(f"chat template: {_message(error)}") from error
 
 
 def check_messages(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
@@ -38,6 +38,19 @@ def budget(steps: int = MAX_STEPS) -> Iterator[None]:
         yield
     finally:
         _steps_left.reset(token)
+
+
+def render_bounded(template: jinja2.Template, variables: Mapping[str, Any]) -> str:
+    """What the template writes, within the steps of one ``budget`` and ``MAX_TEXT``; raises what it raises."""
+    pieces: list[str] = []
+    length = 0
+    with budget():
+        for piece in template.generate(**variables):
+            pieces.append(piece)
+            length += len(piece)
+            if length > MAX_TEXT:
+                raise jinja2.TemplateError(f"wrote more than {MAX_TEXT} characters")
+    return "".join(pieces)
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
