@@ -78,7 +78,7 @@ def genai(folder: Path, threads: int, prompt: list[int]) -> Decode:
 
 
 def gguf_of_smollm2() -> Path:
-    from foredraft_exporter.catalog import smollm2_gguf
+    from foredraft_exporter.sources.catalog import smollm2_gguf
 
     return smollm2_gguf()
 

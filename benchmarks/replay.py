@@ -26,15 +26,15 @@ from rich.console import Console
 from rich.table import Table
 
 from foredraft import Bundle, Session, drafters
-from foredraft.drafters.base import Drafter
-from foredraft.drafters.blend import Blend
+from foredraft.databases.database import Database
+from foredraft.drafters.blend.drafter import Blend
+from foredraft.drafters.levels.recycled import likeliest
 from foredraft.drafters.pools import Pools
 from foredraft.drafters.prompt_lookup import PromptLookup
+from foredraft.drafters.protocol import Drafter
 from foredraft.drafters.recycling import Recycling
 from foredraft.drafters.suffix import Suffix
-from foredraft.hierarchy.database import Database
-from foredraft.hierarchy.levels.recycled import likeliest
-from foredraft.tree import TIP, Tree
+from foredraft.loop.tree import TIP, Tree
 
 Trace = dict[str, Any]
 BUCKETS = 16

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from foredraft import Bundle
-from foredraft.chain import Chain
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
+from foredraft.loop.chain import Chain
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 CONTEXTS = (256, 1024)

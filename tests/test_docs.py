@@ -26,10 +26,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from foredraft.cli import cli, main
-from foredraft.distribution.reference import parse
+from foredraft.databases.building import build_database
+from foredraft.databases.identity import open_tokenizer
+from foredraft.distribution.registry_reference import parse
 from foredraft.distribution.store import bundle_folder
-from foredraft.hierarchy.build import build_database
-from foredraft.hierarchy.identity import open_tokenizer
 from foredraft_exporter.build import export
 from foredraft_exporter.exits.adapters import write_adapters
 from tests.doc_pages import PAGES, ROOT, Block, Page, read
@@ -42,7 +42,7 @@ NOT_RUN = {
     "foredraft pull": "needs a registry; tests/runtime/distribution has one",
     "foredraft export llama3.2-1b --backend": "compiles for half a minute; tests/exporter/tensorrt builds",
     "foredraft build": "the same",
-    "foredraft check": "loads torch; tests/exporter/test_parity.py runs it",
+    "foredraft check": "loads torch; tests/exporter/parity/test_parity.py runs it",
     "foredraft exits fit": "trains for minutes; tests/exporter/exits runs it",
     "foredraft bench smollm2-135m.foredraft --questions tests/data/": "takes minutes, and prompts of real length",
     "foredraft db build model.fdb --generate smollm2-135m.foredraft --prompts benchmarks/": "takes minutes",
@@ -66,7 +66,7 @@ NOT_SHELL = {
 """Indented blocks that are no commands, by their first word."""
 PYTHON_ELSEWHERE = {
     "serving.md": "needs the server: tests/runtime/server/test_docs.py",
-    "databases.md": "needs a Ray cluster: tests/runtime/hierarchy/test_ray.py",
+    "databases.md": "needs a Ray cluster: tests/runtime/databases/test_ray.py",
 }
 REFERENCE = "ghcr.io/me/smollm2:1.0"
 TEXT = "The quick brown fox jumps over the lazy dog. A fox is not a dog, and the dog is not a fox.\n"

@@ -15,9 +15,9 @@ from pathlib import Path
 from benchmarks.gpu.engine_check import STEPS, Subject, check
 from benchmarks.gpu.report import Report
 from foredraft import Bundle
+from foredraft.engines.cuda.device import Device
 from foredraft.engines.select import open_device
-from foredraft.engines.tensorrt.device import Device
-from foredraft.engines.tensorrt.library import LIBRARIES, installed_version, library, load
+from foredraft.engines.tensorrt.libraries import LIBRARIES, installed_version, library, load
 from foredraft.engines.tensorrt.match import find
 from foredraft.errors import ForedraftError
 

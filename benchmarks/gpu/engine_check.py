@@ -15,13 +15,13 @@ import numpy as np
 from benchmarks.gpu.report import Report
 from foredraft import Session
 from foredraft.bundle import Bundle
-from foredraft.chain import Chain
-from foredraft.engines.base import Engine, Float32
+from foredraft.engines.cuda.device import Device, PinnedBuffer
+from foredraft.engines.cuda.sequence import TensorRTSequence
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
-from foredraft.engines.tensorrt.device import Device, PinnedBuffer
+from foredraft.engines.protocol import Engine, Float32
 from foredraft.engines.tensorrt.engine import TensorRTEngine
-from foredraft.engines.tensorrt.sequence import TensorRTSequence
-from foredraft.logits import dense
+from foredraft.loop.chain import Chain
+from foredraft.sampling.logits import dense
 
 TOKENS = 64
 """Of each answer."""

@@ -26,25 +26,25 @@ from foredraft.bundle.manifest import (
 from foredraft.errors import ForedraftError
 from foredraft.staging import refuse_sources, staged_folder
 from foredraft.text import Tokenizer
-from foredraft_exporter.checkpoint import Checkpoint, open_checkpoint
 from foredraft_exporter.exits.additions import ExitOptions, add_exits
 from foredraft_exporter.models import architecture_of
 from foredraft_exporter.models import decoder as decoder_of
-from foredraft_exporter.precision import ROWS, TILES
+from foredraft_exporter.sources.checkpoint import Checkpoint, open_checkpoint
 from foredraft_exporter.space import check_space
-from foredraft_exporter.storage import Floats
+from foredraft_exporter.tensorrt.build_options import EngineOptions, slots_for
 from foredraft_exporter.tensorrt.engine_set import Tell, build_engines, require_builder
-from foredraft_exporter.tensorrt.options import EngineOptions, slots_for
 from foredraft_exporter.tensorrt.plan import builder_memory, engine_lowerings, engines_size
-from foredraft_exporter.weight_plan import WeightPlan, plan
-from foredraft_exporter.weights import PEAK_MEMORY, Progress, WeightReport, read_layout, write_weights
+from foredraft_exporter.weights.precision import ROWS, TILES
+from foredraft_exporter.weights.storage import Floats
+from foredraft_exporter.weights.weight_plan import WeightPlan, plan
+from foredraft_exporter.weights.writing import PEAK_MEMORY, Progress, WeightReport, read_layout, write_weights
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.head import DRAFT_IDS, draft_head_graph, head_graph
-from foredraft_graphs.kernels import KernelLowering
+from foredraft_graphs.kernel_lowering import KernelLowering
 from foredraft_graphs.lowering import Lowering
-from foredraft_graphs.portable import PortableLowering
+from foredraft_graphs.portable_lowering import PortableLowering
 from foredraft_graphs.segment import segment_graph
-from foredraft_graphs.weights import WeightsFile
+from foredraft_graphs.weights_file import WeightsFile
 
 CPU_LOWERINGS: tuple[Lowering, ...] = (KernelLowering(), PortableLowering())
 _GRAPHS_SIZE = 8 << 20

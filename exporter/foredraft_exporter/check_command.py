@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from foredraft_exporter.parity import Report
+    from foredraft_exporter.parity.comparison import Report
     from foredraft_exporter.tensorrt.layer_check import LayerDifference
 
 _LAYER_TOKENS = 48
@@ -87,7 +87,7 @@ def check(
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from foredraft import Bundle
-    from foredraft_exporter.parity import check as run
+    from foredraft_exporter.parity.comparison import check as run
 
     opened = Bundle.open(bundle)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
@@ -123,7 +123,7 @@ def _check_layers(bundle: Path, text: Path | None, save: Path | None, as_json: b
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from foredraft import Bundle
-    from foredraft_exporter.parity_samples import default_text
+    from foredraft_exporter.parity.samples import default_text
     from foredraft_exporter.tensorrt.layer_check import check_layers, failures
 
     opened = Bundle.open(bundle)

@@ -108,10 +108,10 @@ def export(
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from foredraft_exporter import catalog
     from foredraft_exporter.build import export as run
     from foredraft_exporter.exits.additions import ExitOptions
-    from foredraft_exporter.tensorrt.options import engine_options
+    from foredraft_exporter.sources import catalog
+    from foredraft_exporter.tensorrt.build_options import engine_options
     from foredraft_exporter.tensorrt.show import engine_lines, shown
 
     entry = None if Path(source).expanduser().exists() else catalog.find(source)

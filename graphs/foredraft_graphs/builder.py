@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import tape
 
-from foredraft_graphs.weights import WeightsFile
+from foredraft_graphs.weights_file import WeightsFile
 
 OPSET = 24
 IR_VERSION = 11

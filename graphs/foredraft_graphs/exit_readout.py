@@ -13,7 +13,7 @@ import onnx_ir as ir
 from foredraft_graphs.builder import GraphBuilder
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.lowering import Lowering
-from foredraft_graphs.weights import WeightsFile
+from foredraft_graphs.weights_file import WeightsFile
 
 
 def has_adapter(weights: WeightsFile, exit_: int) -> bool:

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from foredraft_graphs.builder import GraphBuilder
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.lowering import Lowering
-from foredraft_graphs.weights import WeightsFile
+from foredraft_graphs.weights_file import WeightsFile
 
 DRAFT_IDS = "draft_head.ids"
 """int32 [N], ascending: which tokens the rows of ``draft_head`` stand for. No graph reads it, the runtime does."""

@@ -9,7 +9,7 @@ from foredraft_graphs.builder import GraphBuilder
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.exit_readout import exit_readout, has_adapter
 from foredraft_graphs.lowering import AttentionInputs, Lowering
-from foredraft_graphs.weights import WeightsFile
+from foredraft_graphs.weights_file import WeightsFile
 
 MASK_WORDS = 8
 """32-bit words per mask row: the window above ``n_past`` that a forward can address is 256 slots."""

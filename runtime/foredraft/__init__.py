@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from foredraft.bundle import Bundle
     from foredraft.errors import ForedraftError
     from foredraft.result import Chunk, Result, Statistics
-    from foredraft.sampling import SamplingParams
+    from foredraft.sampling.params import SamplingParams
     from foredraft.session import Session
 
 __all__ = ["AsyncSession", "Bundle", "Chunk", "ForedraftError", "Result", "SamplingParams", "Session", "Statistics"]
@@ -24,7 +24,7 @@ _HOME = {
     "Chunk": "result",
     "ForedraftError": "errors",
     "Result": "result",
-    "SamplingParams": "sampling",
+    "SamplingParams": "sampling.params",
     "Session": "session",
     "Statistics": "result",
 }

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self, TypeVar, cast
 
 from foredraft.result import Chunk, Result
-from foredraft.sampling import SamplingParams
+from foredraft.sampling.params import SamplingParams
 from foredraft.session import Session
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ import numpy as np
 
 from foredraft import drafters
 from foredraft.bundle import Bundle
+from foredraft.databases.sources import Document, read_prompts
 from foredraft.drafters.recorder import Recorder
-from foredraft.hierarchy.sources import Document, read_prompts
 from foredraft.session import Session
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from foredraft.rounds import Round
+    from foredraft.loop.rounds import Round
 
 FinishReason = Literal["stop", "length", "eos"]
 """A stop string appeared; ``max_tokens`` or the context was used up; the model ended the text."""

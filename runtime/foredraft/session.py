@@ -12,19 +12,20 @@ import numpy as np
 
 from foredraft import drafters
 from foredraft.bundle import Bundle
-from foredraft.chain import Chain
-from foredraft.databases import open_databases
-from foredraft.drafters.base import Drafter
-from foredraft.engines.base import WINDOW, Engine
+from foredraft.databases.database import Database
+from foredraft.databases.identity import Identity
+from foredraft.databases.log import LearnLog
+from foredraft.databases.opening import open_databases
+from foredraft.drafters.protocol import Drafter
+from foredraft.engines.protocol import WINDOW, Engine
 from foredraft.engines.select import open_engine
 from foredraft.errors import RequestError
-from foredraft.generate import Writer
-from foredraft.hierarchy.database import Database
-from foredraft.hierarchy.identity import Identity
-from foredraft.hierarchy.log import LearnLog
+from foredraft.loop.chain import Chain
+from foredraft.loop.generate import Writer
+from foredraft.loop.rounds import Round
 from foredraft.result import Chunk, FinishReason, Result, Statistics
-from foredraft.rounds import Round
-from foredraft.sampling import SamplingParams, make_picker
+from foredraft.sampling.params import SamplingParams
+from foredraft.sampling.picking import make_picker
 from foredraft.scheduling.auto import AutoScheduler
 from foredraft.scheduling.measure import measured_costs
 from foredraft.scheduling.parts import ForwardCosts

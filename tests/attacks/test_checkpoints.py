@@ -11,7 +11,7 @@ import pytest
 
 from foredraft.bundle.tensor_file import parse_header
 from foredraft.errors import BundleError, CheckpointError
-from foredraft_exporter.checkpoint import open_checkpoint
+from foredraft_exporter.sources.checkpoint import open_checkpoint
 from tests.fixtures import tiny_checkpoint, tiny_gguf
 
 

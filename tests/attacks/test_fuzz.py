@@ -22,14 +22,14 @@ from foredraft.bundle.manifest import FILE_NAME, FileInfo, Manifest
 from foredraft.bundle.onnx_external import check_external_data
 from foredraft.bundle.signature import check_signature
 from foredraft.bundle.tensor_file import arrays
+from foredraft.databases.database import Database
 from foredraft.distribution.pack import pack
 from foredraft.distribution.sign import sign
 from foredraft.distribution.tar import members
 from foredraft.errors import BundleError, ForedraftError
-from foredraft.hierarchy.database import Database
-from foredraft_exporter.gguf_header import read_header as read_gguf
-from foredraft_exporter.mapped import MappedFile
-from foredraft_exporter.safetensors_header import read_header as read_safetensors
+from foredraft_exporter.sources.gguf_header import read_header as read_gguf
+from foredraft_exporter.sources.mapped import MappedFile
+from foredraft_exporter.sources.safetensors_header import read_header as read_safetensors
 from tests.fixtures import tiny_gguf
 from tests.runtime.distribution.made import graph, make_keys, safetensors
 from tests.runtime.distribution.test_add import make_database

@@ -18,14 +18,14 @@ import numpy as np
 import pytest
 
 from foredraft.bundle import Bundle
+from foredraft.databases.building import Identity, build_database
+from foredraft.databases.database import Database
 from foredraft.distribution.pack import pack
 from foredraft.distribution.pull import pull
 from foredraft.distribution.push import push
-from foredraft.distribution.reference import parse
+from foredraft.distribution.registry_reference import parse
 from foredraft.distribution.unpack import unpack
 from foredraft.errors import BundleError
-from foredraft.hierarchy.build import Identity, build_database
-from foredraft.hierarchy.database import Database
 from foredraft_exporter.build import export
 from tests.runtime.distribution.conftest import Server
 from tests.runtime.distribution.made import make_bundle

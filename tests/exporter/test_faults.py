@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from foredraft.errors import CheckpointError, ForedraftError
-from foredraft_exporter.checkpoint import open_checkpoint
-from foredraft_exporter.mapped import MappedFile
-from foredraft_exporter.safetensors_header import read_header
+from foredraft_exporter.sources.checkpoint import open_checkpoint
+from foredraft_exporter.sources.mapped import MappedFile
+from foredraft_exporter.sources.safetensors_header import read_header
 from tests.fixtures import tiny_checkpoint
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 123456\n"

@@ -10,9 +10,9 @@ import pytest
 from foredraft import Bundle
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
 from foredraft_exporter.build import export
-from foredraft_exporter.checkpoint import open_checkpoint
 from foredraft_exporter.exits.adapters import Adapter, write_adapters
 from foredraft_exporter.exits.additions import ExitOptions
+from foredraft_exporter.sources.checkpoint import open_checkpoint
 from foredraft_plugins import library
 from tests.exporter.exits.helpers import model_of, random_adapter, rms_norm, run_on, run_segments
 from tests.fixtures import tiny_gguf

@@ -10,16 +10,16 @@ import onnxruntime as ort
 import pytest
 
 from foredraft_exporter import models
-from foredraft_exporter.checkpoint import open_checkpoint
-from foredraft_exporter.precision import ROWS
-from foredraft_exporter.weight_plan import plan
-from foredraft_exporter.weights import read_layout, write_weights
+from foredraft_exporter.sources.checkpoint import open_checkpoint
+from foredraft_exporter.weights.precision import ROWS
+from foredraft_exporter.weights.weight_plan import plan
+from foredraft_exporter.weights.writing import read_layout, write_weights
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.lowering import Lowering
-from foredraft_graphs.portable import PortableLowering
+from foredraft_graphs.portable_lowering import PortableLowering
 from foredraft_graphs.segment import MASK_WORDS, segment_graph
-from foredraft_graphs.tensorrt import TensorRTLowering
-from foredraft_graphs.weights import WeightsFile
+from foredraft_graphs.tensorrt_lowering import TensorRTLowering
+from foredraft_graphs.weights_file import WeightsFile
 from tests.fixtures import tiny_checkpoint
 
 SLOTS = 384

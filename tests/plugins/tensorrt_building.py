@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from foredraft.engines.tensorrt.library import library, require_parser
+from foredraft.engines.tensorrt.libraries import library, require_parser
 from foredraft_plugins.tree_attention import tensorrt as plugin
 
 HEADS, KV_HEADS, HEAD_DIM, HIDDEN = 4, 2, 64, 96

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foredraft import noise
+from foredraft.sampling import noise
 from foredraft_plugins.sampling import calls
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import foredraft
 from foredraft import cli
-from foredraft.sampling import SamplingParams
+from foredraft.sampling.params import SamplingParams
 from tests.runtime.cli_fakes import FakeSession, install
 
 ROOT = Path(__file__).parents[2]

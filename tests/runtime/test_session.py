@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from foredraft import Bundle, SamplingParams, Session
 from foredraft.drafters import names
 from foredraft.errors import RequestError
-from foredraft.tree import Tree
+from foredraft.loop.tree import Tree
 from tests.fixtures import BOS, EOS
 
 Bundles = Callable[..., Path]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foredraft.engines.base import WINDOW, Batch
+from foredraft.engines.protocol import WINDOW, Batch
 
 VOCAB = 13
 

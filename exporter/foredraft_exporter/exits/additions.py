@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foredraft.errors import ForedraftError
-from foredraft_exporter.blocks import BlockFormat, Blocks
-from foredraft_exporter.checkpoint import Checkpoint, CheckpointInfo
 from foredraft_exporter.exits.adapters import Adapter, read_adapters
 from foredraft_exporter.exits.draft_vocabulary import choose_ids, draft_size
 from foredraft_exporter.exits.fingerprint import METADATA_KEY, fingerprint
 from foredraft_exporter.exits.lens import read_lens
 from foredraft_exporter.exits.texts import read_texts
-from foredraft_exporter.weight_plan import Extras
+from foredraft_exporter.sources.checkpoint import Checkpoint, CheckpointInfo
+from foredraft_exporter.weights.blocks import BlockFormat, Blocks
+from foredraft_exporter.weights.weight_plan import Extras
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.head import DRAFT_IDS
 

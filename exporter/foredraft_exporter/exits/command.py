@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from foredraft_exporter.exits.report import Report
+    from foredraft_exporter.exits.fit_report import Report
 
 EXAMPLES = """
 Examples:
@@ -101,7 +101,7 @@ def fit(
 
 
 def _show(report: Report, written: Path | None, use: str) -> None:
-    from foredraft_exporter.exits.report import agreement_table
+    from foredraft_exporter.exits.fit_report import agreement_table
 
     click.echo(f"{report.name}: fitted on {report.tokens} tokens in {report.seconds:.0f} s")
     for line in agreement_table(report):

@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 
-from foredraft_exporter.checkpoint import Checkpoint
+from foredraft_exporter.sources.checkpoint import Checkpoint
 from foredraft_graphs.decoder import Decoder
 
 METADATA_KEY = "model"

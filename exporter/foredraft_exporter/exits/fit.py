@@ -13,7 +13,7 @@ from foredraft.errors import RequestError
 from foredraft_exporter.exits import correction
 from foredraft_exporter.exits.adapters import Adapter
 from foredraft_exporter.exits.agreement import Agreement, choices, measure
-from foredraft_exporter.exits.report import ExitReport, Report
+from foredraft_exporter.exits.fit_report import ExitReport, Report
 from foredraft_exporter.exits.ridge import NormalEquations
 from foredraft_exporter.exits.source import Source, States
 from foredraft_exporter.exits.texts import Piece

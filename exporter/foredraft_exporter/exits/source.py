@@ -13,20 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from foredraft.arena import Arena
 from foredraft.bundle import Bundle
 from foredraft.bundle.manifest import FILE_NAME, ModelInfo
 from foredraft.bundle.tensor_file import arrays
-from foredraft.engines.base import WINDOW
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
+from foredraft.engines.protocol import WINDOW
 from foredraft.errors import ForedraftError
+from foredraft.loop.arena import Arena
 from foredraft.text import Tokenizer
 from foredraft_exporter.build import check_exits
-from foredraft_exporter.checkpoint import open_checkpoint
 from foredraft_exporter.exits.draft_vocabulary import draft_size
 from foredraft_exporter.exits.fingerprint import METADATA_KEY, fingerprint
 from foredraft_exporter.models import decoder as decoder_of
-from foredraft_exporter.reference import load_reference
+from foredraft_exporter.parity.torch_reference import load_reference
+from foredraft_exporter.sources.checkpoint import open_checkpoint
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.head import DRAFT_IDS
 from foredraft_plugins.block_linear.packing import dequantize, packed_shapes, unpack

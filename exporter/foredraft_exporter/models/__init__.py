@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from foredraft.errors import CheckpointError, UnsupportedModelError
-from foredraft_exporter import rope
+from foredraft_exporter.models import rope
 from foredraft_exporter.models.architecture import Architecture
 from foredraft_exporter.models.llama import LLAMA
 from foredraft_exporter.models.mistral import MISTRAL

@@ -43,7 +43,7 @@ def build(
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from foredraft.distribution import open_bundle
-    from foredraft_exporter.tensorrt.options import engine_options
+    from foredraft_exporter.tensorrt.build_options import engine_options
     from foredraft_exporter.tensorrt.rebuild import rebuild
     from foredraft_exporter.tensorrt.show import built_lines, built_values, shown
     from foredraft_exporter.tensorrt.trial import try_graph

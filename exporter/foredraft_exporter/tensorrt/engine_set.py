@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foredraft.bundle.manifest import EngineSet, GraphFiles
-from foredraft.cache import cache_folder
-from foredraft.engines.tensorrt.device import Device, load_driver
-from foredraft.engines.tensorrt.library import load, require_parser
+from foredraft.cache_folder import cache_folder
+from foredraft.engines.cuda.device import Device, load_driver
+from foredraft.engines.tensorrt.libraries import load, require_parser
 from foredraft.errors import ForedraftError
+from foredraft_exporter.tensorrt.build_options import DECODE, PREFILL, EngineOptions, activation_dtype
 from foredraft_exporter.tensorrt.header import check_header
 from foredraft_exporter.tensorrt.job import Job
-from foredraft_exporter.tensorrt.options import DECODE, PREFILL, EngineOptions, activation_dtype
 from foredraft_exporter.tensorrt.process import Built, build_engine
 from foredraft_plugins.tree_attention.gpu.images import AttentionShape, PluginError
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from polygraphy.comparator import Comparator, RunResults
 from polygraphy.logger import G_LOGGER
 
-from foredraft.arena import Arena
 from foredraft.bundle import Bundle
 from foredraft.errors import ForedraftError
+from foredraft.loop.arena import Arena
 from foredraft_exporter.tensorrt.graph_runners import EngineGraphRunner, ReferenceRunner
 
 LIMITS = {"fp16": 0.02, "bf16": 0.15, "int8": 0.02, "int4": 0.02}

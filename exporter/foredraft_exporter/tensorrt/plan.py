@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from foredraft.errors import UnsupportedModelError
-from foredraft_exporter.tensorrt.options import EngineOptions, activation_dtype, slots_for
+from foredraft_exporter.tensorrt.build_options import EngineOptions, activation_dtype, slots_for
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.lowering import Lowering
-from foredraft_graphs.portable import PortableLowering
-from foredraft_graphs.tensorrt import TensorRTLowering
+from foredraft_graphs.portable_lowering import PortableLowering
+from foredraft_graphs.tensorrt_lowering import TensorRTLowering
 from foredraft_plugins.tree_attention.gpu.images import HEAD_DIMS
 
 _BUILDER = 400 << 20

@@ -9,8 +9,8 @@ from foredraft.bundle import Bundle
 from foredraft.bundle.tensor_file import parse_header
 from foredraft.distribution.add import add_engines
 from foredraft.errors import ForedraftError
+from foredraft_exporter.tensorrt.build_options import EngineOptions, slots_for
 from foredraft_exporter.tensorrt.engine_set import EngineReport, Tell, build_engines, require_builder
-from foredraft_exporter.tensorrt.options import EngineOptions, slots_for
 
 
 def rebuild(bundle: Bundle, options: EngineOptions, tell: Tell | None = None) -> EngineReport:

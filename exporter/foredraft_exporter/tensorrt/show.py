@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from foredraft.bundle.manifest import Manifest
+from foredraft_exporter.tensorrt.build_options import EngineOptions
 from foredraft_exporter.tensorrt.engine_set import Tell
-from foredraft_exporter.tensorrt.options import EngineOptions
 from foredraft_exporter.tensorrt.process import Built
 
 _EVERY = 5.0

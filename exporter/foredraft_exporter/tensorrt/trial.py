@@ -6,8 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from foredraft.errors import ForedraftError
+from foredraft_exporter.tensorrt.build_options import EngineOptions, slots_for
 from foredraft_exporter.tensorrt.engine_set import Tell, build_one, require_builder, told
-from foredraft_exporter.tensorrt.options import EngineOptions, slots_for
 from foredraft_exporter.tensorrt.process import Built
 
 _CONTEXT = 4096

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from foredraft.engines.tensorrt.library import Library, library, load, require_parser
+from foredraft.engines.tensorrt.libraries import Library, library, load, require_parser
 from foredraft.errors import ForedraftError
 from foredraft_exporter.tensorrt.job import Job, profile_shape, profile_sizes
 from foredraft_plugins.tree_attention import tensorrt as plugin

@@ -12,7 +12,7 @@ struct Race {
   int64_t count;
   float best;  // the largest of the logits
   double temperature;
-  uint64_t stream;  // where the random numbers of this position start (foredraft.noise)
+  uint64_t stream;  // where the random numbers of this position start (foredraft.sampling.noise)
 
   int64_t id(int64_t place) const { return ids == nullptr ? place : ids[place]; }
 };

@@ -13,13 +13,13 @@ from foredraft.bench.calibration import Calibration
 from foredraft.bench.comparison import BASELINE, Comparison, Kind, Run
 from foredraft.bench.questions import Question
 from foredraft.bench.rounds import Written, agreement, write
-from foredraft.bench.trace import RoundTrace, Tracer
 from foredraft.bundle import Bundle
-from foredraft.engines.base import Engine
+from foredraft.engines.protocol import Engine
 from foredraft.errors import RequestError
 from foredraft.result import Chunk
-from foredraft.sampling import SamplingParams
+from foredraft.sampling.params import SamplingParams
 from foredraft.session import Session
+from foredraft.tracing import RoundTrace, Tracer
 
 TRACED_ROUNDS = 200
 """Rounds of an answer that a trace keeps: it holds every drafted node."""

@@ -12,8 +12,8 @@ from typing import Any, Literal
 from foredraft.bench.calibration import Calibration
 from foredraft.bench.questions import Question
 from foredraft.bench.rounds import RoundWork
-from foredraft.bench.trace import RoundTrace
 from foredraft.result import Result
+from foredraft.tracing import RoundTrace
 
 BASELINE = "none"
 """Plain decoding, whatever is compared."""

@@ -10,7 +10,7 @@ from foredraft.bench.comparison import BASELINE, Kind
 from foredraft.bench.hardware import Hardware
 from foredraft.bench.simulate import Elsewhere
 from foredraft.bundle import Bundle
-from foredraft.engines.base import Engine
+from foredraft.engines.protocol import Engine
 from foredraft.errors import RequestError
 from foredraft.scheduling.policy import named
 from foredraft.session import Session

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foredraft.chain import EXIT_HEAD, HEAD
 from foredraft.errors import RequestError
+from foredraft.loop.chain import EXIT_HEAD, HEAD
 from foredraft.scheduling.parts import Times
 
 

@@ -10,12 +10,13 @@ from functools import partial
 import numpy as np
 
 from foredraft.bench.hardware import Host
-from foredraft.chain import Chain
 from foredraft.drafters.none import NoDrafter
-from foredraft.engines.base import WINDOW, Batch, Float32, Int32
-from foredraft.generate import Writer
-from foredraft.rounds import Round
-from foredraft.sampling import SamplingParams, make_picker
+from foredraft.engines.protocol import WINDOW, Batch, Float32, Int32
+from foredraft.loop.chain import Chain
+from foredraft.loop.generate import Writer
+from foredraft.loop.rounds import Round
+from foredraft.sampling.params import SamplingParams
+from foredraft.sampling.picking import make_picker
 from foredraft.scheduling.measure import timed
 from foredraft.scheduling.policy import FixedPolicy, Policy
 

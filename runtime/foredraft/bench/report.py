@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from foredraft.bench import plots
 from foredraft.bench.comparison import BASELINE, Comparison, Run
-from foredraft.bench.trace import Node, RoundTrace
+from foredraft.tracing import Node, RoundTrace
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from foredraft.drafters.base import Drafter
-from foredraft.logits import Row
+from foredraft.drafters.protocol import Drafter
+from foredraft.loop.rounds import Round
+from foredraft.loop.tree import TIP, Tree
 from foredraft.result import Chunk
-from foredraft.rounds import Round
+from foredraft.sampling.logits import Row
 from foredraft.session import Session
-from foredraft.tree import TIP, Tree
 
 
 @dataclass(frozen=True, slots=True)

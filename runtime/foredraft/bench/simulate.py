@@ -12,12 +12,12 @@ from typing import Any
 
 from foredraft.bench.comparison import BASELINE, Comparison
 from foredraft.bench.hardware import Host
-from foredraft.chain import Chain
-from foredraft.rounds import Opinion, Round
+from foredraft.loop.chain import Chain
+from foredraft.loop.rounds import Opinion, Round
+from foredraft.loop.tree import Tree
 from foredraft.scheduling.auto import AutoScheduler
 from foredraft.scheduling.parts import Times, costs_of
 from foredraft.scheduling.policy import Policy
-from foredraft.tree import Tree
 
 
 @dataclass(frozen=True, slots=True)

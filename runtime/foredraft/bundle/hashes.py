@@ -10,7 +10,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from foredraft.cache import cache_folder, write_atomically
+from foredraft.cache_folder import cache_folder, write_atomically
 
 REMEMBER_FROM = 1 << 20
 """Smaller files are hashed each time: that costs less than looking them up."""

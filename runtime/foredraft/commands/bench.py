@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from foredraft.bench.simulate import Simulation
     from foredraft.bench.sweep import Verdict
     from foredraft.bundle import Bundle
-    from foredraft.engines.base import Engine
-    from foredraft.sampling import SamplingParams
+    from foredraft.engines.protocol import Engine
+    from foredraft.sampling.params import SamplingParams
 
 DRAFTERS = "none,prompt-lookup,context,blend"
 TRACED = 6

@@ -24,7 +24,7 @@ def cache() -> None:
 @cache.command("list", short_help="Show what is kept, and where.")
 def list_() -> None:
     """Show each kind of what is kept, with its size."""
-    from foredraft.cache import cache_folder, kept
+    from foredraft.cache_folder import cache_folder, kept
     from foredraft.commands.progress import size_text
 
     click.echo(cache_folder())
@@ -37,8 +37,8 @@ def list_() -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def clear(kinds: tuple[str, ...], yes: bool) -> None:
     """Forget the KINDS named (see list), or everything. Pulled bundles must then be pulled again."""
-    from foredraft.cache import cache_folder
-    from foredraft.cache import clear as run
+    from foredraft.cache_folder import cache_folder
+    from foredraft.cache_folder import clear as run
     from foredraft.commands.progress import size_text
 
     what = ", ".join(kinds) or "everything"

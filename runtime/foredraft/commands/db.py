@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from foredraft.hierarchy.build import Progress
+    from foredraft.databases.building import Progress
 
 _path = click.Path(path_type=Path)
 EPILOG = """
@@ -73,7 +73,7 @@ def build(
     """Build OUT from FILES (text, .jsonl, token files .npy and .bin; folders are walked), or with --generate from
     what a model answers to --prompts.
     """
-    from foredraft.hierarchy.build import build_database
+    from foredraft.databases.building import build_database
 
     if generate is not None:
         if prompts is None or files:
@@ -93,7 +93,7 @@ def build(
 @click.option("--kind", type=click.Choice(("corpus", "model")), default="corpus", show_default=True)
 def count(out: Path, files: tuple[Path, ...], tokenizer: Path | None, kind: str) -> None:
     """Count the n-grams of FILES into OUT. `db merge` makes a database of such counts, also of many machines'."""
-    from foredraft.hierarchy.shards import count_files
+    from foredraft.databases.shards import count_files
 
     if not files or tokenizer is None:
         raise click.UsageError("give FILES and --tokenizer BUNDLE")
@@ -109,7 +109,7 @@ def count(out: Path, files: tuple[Path, ...], tokenizer: Path | None, kind: str)
 @_max_size
 def merge(out: Path, sources: tuple[Path, ...], kind: str | None, max_size: int | None) -> None:
     """Write the sum of SOURCES (counts or databases of one tokenizer) to OUT."""
-    from foredraft.hierarchy.merge import merge_files
+    from foredraft.databases.merge import merge_files
 
     merge_files(out, sources, kind=kind, max_size=max_size)
     _report(out)
@@ -121,7 +121,7 @@ def merge(out: Path, sources: tuple[Path, ...], kind: str | None, max_size: int 
 @_max_size
 def add(database: Path, logs: tuple[Path, ...], max_size: int | None) -> None:
     """Fold the learn LOGS into DATABASE and remove them. Readers keep the version that they have open."""
-    from foredraft.hierarchy.merge import add_logs
+    from foredraft.databases.merge import add_logs
 
     added = add_logs(database, logs, max_size=max_size)
     click.echo(f"{database}: {added:,} tokens added", err=True)
@@ -132,7 +132,7 @@ def add(database: Path, logs: tuple[Path, ...], max_size: int | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def inspect(database: Path, as_json: bool) -> None:
     """Show what DATABASE holds. Only its header is read."""
-    from foredraft.hierarchy.file import Container
+    from foredraft.databases.file import Container
 
     header = Container(database).header
     facts = {"kind": header.kind, "tokenizer": header.tokenizer, "vocab_size": header.vocab_size, **header.facts}
@@ -149,8 +149,8 @@ def inspect(database: Path, as_json: bool) -> None:
 @click.argument("database", type=_path)
 def verify(database: Path) -> None:
     """Check every byte of DATABASE against the hashes in its header."""
+    from foredraft.databases.file import Container
     from foredraft.errors import DatabaseError
-    from foredraft.hierarchy.file import Container
 
     if damaged := Container(database).damaged():
         raise DatabaseError(f"{database}: damaged sections: {', '.join(damaged)}; build the database again")
@@ -159,8 +159,8 @@ def verify(database: Path) -> None:
 
 def _documents(files: tuple[Path, ...], tokenizer: Path | None) -> tuple[Any, Iterator[Any]]:
     """The identity and the documents that FILES and --tokenizer stand for."""
-    from foredraft.hierarchy.identity import open_tokenizer
-    from foredraft.hierarchy.sources import expand, read_documents
+    from foredraft.databases.identity import open_tokenizer
+    from foredraft.databases.sources import expand, read_documents
 
     if not files or tokenizer is None:
         raise click.UsageError("give FILES and --tokenizer BUNDLE (or --generate BUNDLE --prompts FILE)")
@@ -171,9 +171,9 @@ def _documents(files: tuple[Path, ...], tokenizer: Path | None) -> tuple[Any, It
 def _build_from_answers(
     out: Path, bundle: Path, prompts: Path, max_tokens: int, kind: str, max_size: int | None
 ) -> None:
+    from foredraft.databases.building import build_database, recycled_table
+    from foredraft.databases.identity import open_tokenizer
     from foredraft.distribution import open_bundle
-    from foredraft.hierarchy.build import build_database, recycled_table
-    from foredraft.hierarchy.identity import open_tokenizer
     from foredraft.record import Recording
 
     recording = Recording(open_bundle(bundle), prompts, max_tokens)
@@ -204,7 +204,7 @@ def _progress() -> Iterator[Progress]:
 
 
 def _report(out: Path) -> None:
-    from foredraft.hierarchy.file import Container
+    from foredraft.databases.file import Container
 
     header = Container(out).header
     size = out.stat().st_size

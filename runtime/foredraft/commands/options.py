@@ -14,7 +14,7 @@ import click
 from foredraft import drafters
 from foredraft.commands.ship_options import signature_options
 from foredraft.errors import RequestError
-from foredraft.sampling import SamplingParams
+from foredraft.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
     from foredraft.bundle import Bundle

@@ -55,7 +55,7 @@ def pull(
     """
     from foredraft.commands.progress import progress_bar, size_text
     from foredraft.distribution.pull import pull as run
-    from foredraft.distribution.reference import parse
+    from foredraft.distribution.registry_reference import parse
 
     if require_signature and key is None:
         raise click.UsageError("--require-signature needs --key PUBLIC.pem")

@@ -31,7 +31,7 @@ def push(bundle: Path, reference: str, add: bool, plain_http: bool, quiet: bool)
     from foredraft.commands.progress import progress_bar
     from foredraft.distribution import open_bundle
     from foredraft.distribution.push import push as run
-    from foredraft.distribution.reference import parse
+    from foredraft.distribution.registry_reference import parse
 
     target = parse(reference)
     with progress_bar(quiet) as progress:

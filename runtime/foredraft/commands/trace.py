@@ -19,12 +19,12 @@ from foredraft.commands.options import (
     bundle_argument,
     engine_options,
 )
-from foredraft.tree import TIP
+from foredraft.loop.tree import TIP
 
 if TYPE_CHECKING:
-    from foredraft.bench.trace import Piece, RoundTrace
     from foredraft.result import Result
     from foredraft.session import Session
+    from foredraft.tracing import Piece, RoundTrace
 
 COLOURS = ("green", "yellow", "blue", "magenta", "cyan", "red")
 EPILOG = """
@@ -66,7 +66,7 @@ def trace(
     engine.drafter_name  # noqa: B018 (contradictions are found before anything is read)
 
     from foredraft import Bundle
-    from foredraft.bench.trace import Tracer
+    from foredraft.tracing import Tracer
 
     session = engine.open(Bundle.open(bundle))
     request: dict[str, Any] = {"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}

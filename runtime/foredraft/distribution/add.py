@@ -13,8 +13,8 @@ from foredraft.bundle import Bundle
 from foredraft.bundle.manifest import FILE_NAME, PARTIAL, SCHEMA, SIGNATURE, EngineSet, FileInfo, Manifest
 from foredraft.bundle.parts import names_of, partial_bytes
 from foredraft.bundle.tensor_file import parse_header
+from foredraft.databases.database import Database
 from foredraft.errors import BundleError
-from foredraft.hierarchy.database import Database
 from foredraft.staging import locked, put_inside
 
 _BLOCK = 4 << 20

@@ -21,7 +21,7 @@ import requests
 
 from foredraft.bundle import hashes
 from foredraft.bundle.manifest import FileInfo
-from foredraft.cache import cache_folder
+from foredraft.cache_folder import cache_folder
 from foredraft.distribution.registry import Registry, TransferError
 from foredraft.errors import RegistryError
 

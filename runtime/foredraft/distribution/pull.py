@@ -19,8 +19,8 @@ from foredraft.bundle.parts import choose, names_of, partial_bytes, reduce
 from foredraft.bundle.signature import check_signature
 from foredraft.distribution.artifact import Artifact, fetch
 from foredraft.distribution.download import download, put_back
-from foredraft.distribution.reference import Reference
 from foredraft.distribution.registry import Registry
+from foredraft.distribution.registry_reference import Reference
 from foredraft.distribution.store import bundle_folder
 from foredraft.errors import BundleError, ForedraftError, SignatureError
 from foredraft.staging import incoming_path, locked, put_inside, staged_folder

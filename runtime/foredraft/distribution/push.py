@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, cast
 from foredraft.bundle import Bundle, Progress
 from foredraft.bundle.manifest import FILE_NAME, SIGNATURE
 from foredraft.distribution.artifact import check_size, entries, entry, image, index, own_entry
-from foredraft.distribution.reference import Reference
 from foredraft.distribution.registry import IMAGE, INDEX, Registry, digest_of
+from foredraft.distribution.registry_reference import Reference
 from foredraft.errors import BundleError, RegistryError
 
 

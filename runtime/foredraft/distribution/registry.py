@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO
 from urllib.parse import urljoin
 
-from foredraft.distribution.reference import Reference
+from foredraft.distribution.registry_reference import Reference
 from foredraft.errors import RegistryError
 
 try:

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from foredraft.bundle import Bundle
-from foredraft.cache import cache_folder
-from foredraft.distribution.reference import Reference, try_parse
+from foredraft.cache_folder import cache_folder
+from foredraft.distribution.registry_reference import Reference, try_parse
 from foredraft.errors import BundleError
 
 

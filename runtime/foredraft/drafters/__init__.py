@@ -7,12 +7,12 @@ import importlib
 import inspect
 from typing import Any, cast
 
-from foredraft.drafters.base import Drafter
+from foredraft.drafters.protocol import Drafter
 from foredraft.errors import RequestError
 
 _CLASSES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "blend": ("foredraft.drafters.blend", "Blend", {}),
-    "context": ("foredraft.drafters.blend", "Blend", {"levels": "context"}),
+    "blend": ("foredraft.drafters.blend.drafter", "Blend", {}),
+    "context": ("foredraft.drafters.blend.drafter", "Blend", {"levels": "context"}),
     "pools": ("foredraft.drafters.pools", "Pools", {}),
     "suffix": ("foredraft.drafters.suffix", "Suffix", {}),
     "recycling": ("foredraft.drafters.recycling", "Recycling", {}),

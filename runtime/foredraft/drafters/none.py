@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from foredraft.logits import Row
-from foredraft.tree import Tree
+from foredraft.loop.tree import Tree
+from foredraft.sampling.logits import Row
 
 
 class NoDrafter:

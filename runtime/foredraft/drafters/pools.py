@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from foredraft.hierarchy.database import Database
-from foredraft.hierarchy.entry import Level
-from foredraft.hierarchy.hashing import LONGEST, ORDERS, order_hashes, words
-from foredraft.hierarchy.levels.choice import chosen_levels
-from foredraft.hierarchy.levels.corpus import CorpusLevel
-from foredraft.hierarchy.mixture import lengthened
-from foredraft.logits import Row
-from foredraft.tree import TIP, Tree
+from foredraft.databases.database import Database
+from foredraft.databases.entry import Level
+from foredraft.databases.hashing import LONGEST, ORDERS, order_hashes, words
+from foredraft.drafters.blend.mixture import lengthened
+from foredraft.drafters.levels.choice import chosen_levels
+from foredraft.drafters.levels.corpus import CorpusLevel
+from foredraft.loop.tree import TIP, Tree
+from foredraft.sampling.logits import Row
 
 KEYS = (3, 2, 1)
 LENGTH = 4

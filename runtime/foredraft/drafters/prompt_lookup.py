@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from foredraft.drafters.ngrams import NgramIndex
-from foredraft.logits import Row
-from foredraft.tree import Tree
+from foredraft.drafters.ngram_index import NgramIndex
+from foredraft.loop.tree import Tree
+from foredraft.sampling.logits import Row
 
 _GUESS = 0.5
 """The method has no estimate of its own; about half of copied tokens are accepted one after the other."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from foredraft.drafters.base import Drafter
-from foredraft.hierarchy.levels.recycled import likeliest
-from foredraft.logits import Row
-from foredraft.tree import Tree
+from foredraft.drafters.levels.recycled import likeliest
+from foredraft.drafters.protocol import Drafter
+from foredraft.loop.tree import Tree
+from foredraft.sampling.logits import Row
 
 
 class Recorder:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from foredraft.hierarchy.database import Database
-from foredraft.hierarchy.levels.recycled import RecycledLevel
-from foredraft.logits import Row
-from foredraft.tree import TIP, Tree
+from foredraft.databases.database import Database
+from foredraft.drafters.levels.recycled import RecycledLevel
+from foredraft.loop.tree import TIP, Tree
+from foredraft.sampling.logits import Row
 
 RANK_CHANCES = (0.40, 0.12, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015)
 """How often the token of each rank comes next; fixed, which makes the tree the method's static tree."""

@@ -10,15 +10,15 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from foredraft.hierarchy.database import Database
-from foredraft.hierarchy.entry import Level
-from foredraft.hierarchy.hashing import LONGEST, ORDERS, order_hashes, words
-from foredraft.hierarchy.levels.choice import chosen_levels
-from foredraft.hierarchy.levels.context import ContextLevel
-from foredraft.hierarchy.levels.corpus import CorpusLevel
-from foredraft.hierarchy.mixture import lengthened
-from foredraft.logits import Row
-from foredraft.tree import TIP, Tree
+from foredraft.databases.database import Database
+from foredraft.databases.entry import Level
+from foredraft.databases.hashing import LONGEST, ORDERS, order_hashes, words
+from foredraft.drafters.blend.mixture import lengthened
+from foredraft.drafters.levels.choice import chosen_levels
+from foredraft.drafters.levels.context import ContextLevel
+from foredraft.drafters.levels.corpus import CorpusLevel
+from foredraft.loop.tree import TIP, Tree
+from foredraft.sampling.logits import Row
 
 _CERTAIN = 0.98
 

@@ -18,11 +18,11 @@ import onnxruntime as ort
 from foredraft.bundle import Bundle
 from foredraft.bundle.manifest import ModelInfo
 from foredraft.bundle.tensor_file import arrays
-from foredraft.engines.base import WINDOW, Batch, Float32, Int32
-from foredraft.engines.memory import lazy_zeros
+from foredraft.engines.lazy_memory import lazy_zeros
+from foredraft.engines.protocol import WINDOW, Batch, Float32, Int32
 from foredraft.engines.providers import CPU, Provider
 from foredraft.errors import EngineError
-from foredraft.logits import Ids, Rows, rows_over
+from foredraft.sampling.logits import Ids, Rows, rows_over
 from foredraft_plugins import library
 
 LOWERINGS = ("kernels", "portable")

@@ -12,17 +12,17 @@ import numpy as np
 import onnxruntime as ort
 
 from foredraft.bundle import Bundle
-from foredraft.engines.base import WINDOW, Batch
+from foredraft.engines.cuda.device import Device, DeviceBuffer, Stream
+from foredraft.engines.cuda.heads import Head
+from foredraft.engines.cuda.layout import CacheLayout
+from foredraft.engines.cuda.memory import Memory, Sizes
+from foredraft.engines.cuda.native import ExactForwards
+from foredraft.engines.cuda.rows import PlainRows
+from foredraft.engines.cuda.runnable import Addresses, Runnable, Tensor
+from foredraft.engines.cuda.sequence import TensorRTSequence
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
+from foredraft.engines.protocol import WINDOW, Batch
 from foredraft.engines.providers import Provider
-from foredraft.engines.tensorrt.device import Device, DeviceBuffer, Stream
-from foredraft.engines.tensorrt.heads import Head
-from foredraft.engines.tensorrt.layout import CacheLayout
-from foredraft.engines.tensorrt.memory import Memory, Sizes
-from foredraft.engines.tensorrt.native import ExactForwards
-from foredraft.engines.tensorrt.rows import PlainRows
-from foredraft.engines.tensorrt.runnable import Addresses, Runnable, Tensor
-from foredraft.engines.tensorrt.sequence import TensorRTSequence
 from foredraft.errors import EngineError
 
 _HEAD_ROWS = tuple(2**n for n in range(7))

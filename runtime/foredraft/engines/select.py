@@ -6,13 +6,13 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from foredraft.bundle import Bundle
-from foredraft.engines.base import Engine
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
+from foredraft.engines.protocol import Engine
 from foredraft.engines.providers import choose_provider
 from foredraft.errors import EngineError
 
 if TYPE_CHECKING:
-    from foredraft.engines.tensorrt.device import Device
+    from foredraft.engines.cuda.device import Device
 
 DEVICES = ("auto", "cpu", "cuda")
 _log = logging.getLogger("foredraft")
@@ -51,7 +51,7 @@ def open_engine(
 
 def open_device() -> Device:
     """The CUDA device of this machine. Raises EngineError, with what is missing, if there is none."""
-    from foredraft.engines.tensorrt.device import Device, load_driver
+    from foredraft.engines.cuda.device import Device, load_driver
 
     return Device(load_driver())
 
@@ -77,7 +77,7 @@ def _matched(bundle: Bundle) -> tuple[str, Device]:
 
 def _on_device(bundle: Bundle, name: str, device: Device) -> Engine:
     from foredraft.engines.tensorrt.engine import TensorRTEngine
-    from foredraft.engines.tensorrt.library import library, load
+    from foredraft.engines.tensorrt.libraries import library, load
 
     trt: Any = load(library(bundle.manifest.engines[name].library))
     return TensorRTEngine(bundle, name, device, trt)

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from foredraft.rounds import Opinion, Round
+from foredraft.loop.rounds import Opinion, Round
+from foredraft.loop.tree import TIP, Tree
 from foredraft.scheduling.agreement import RUNNERS_UP, Agreement
-from foredraft.scheduling.costs import SIZES, CostCurve
 from foredraft.scheduling.forecast import Forecast
+from foredraft.scheduling.forward_costs import SIZES, CostCurve
 from foredraft.scheduling.parts import ForwardCosts
 from foredraft.scheduling.policy import NO_EXIT, Policy
 from foredraft.scheduling.tree_size import TreeScheduler
 from foredraft.scheduling.way import Way
-from foredraft.tree import TIP, Tree
 
 REMEASURE = 256
 """Rounds until what plain rounds are worth is measured anew, the first time."""

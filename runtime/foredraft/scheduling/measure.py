@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from foredraft.bundle import Bundle
-from foredraft.chain import EXIT_HEAD, HEAD, Chain
-from foredraft.engines.base import WINDOW, Engine
-from foredraft.scheduling.costs import CostCurve, cached_curve
+from foredraft.engines.protocol import WINDOW, Engine
+from foredraft.loop.chain import EXIT_HEAD, HEAD, Chain
+from foredraft.scheduling.forward_costs import CostCurve, cached_curve
 from foredraft.scheduling.parts import ForwardCosts, PartCosts, costs_of
 
 CONTEXT = 128

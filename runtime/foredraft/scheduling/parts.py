@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from foredraft.chain import EXIT_HEAD, HEAD
-from foredraft.scheduling.costs import SIZES, CostCurve
+from foredraft.loop.chain import EXIT_HEAD, HEAD
+from foredraft.scheduling.forward_costs import SIZES, CostCurve
 
 Times = Callable[[int, int], float]
 """``times(what, nodes)``: seconds of a segment or head (as in ``Chain.log``) on so many nodes."""

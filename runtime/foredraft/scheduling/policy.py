@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from foredraft.errors import RequestError
-from foredraft.tree import Tree
+from foredraft.loop.tree import Tree
 
 if TYPE_CHECKING:
-    from foredraft.rounds import Opinion, Round
+    from foredraft.loop.rounds import Opinion, Round
 
 NO_EXIT = -1
 

@@ -8,9 +8,9 @@ empty. So the loss is bounded by the bucket's size and the allowance, whatever t
 
 from __future__ import annotations
 
-from foredraft.scheduling.costs import CostCurve
+from foredraft.loop.tree import Tree
+from foredraft.scheduling.forward_costs import CostCurve
 from foredraft.scheduling.policy import Policy
-from foredraft.tree import Tree
 
 MOST = 16
 """Nodes of a tree where nodes cost something."""

@@ -13,9 +13,9 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 
+from foredraft.server.api_errors import ApiError
 from foredraft.server.edge import Edge, error_response
 from foredraft.server.endpoints import ROUTES
-from foredraft.server.errors import ApiError
 from foredraft.server.service import Service
 from foredraft.server.settings import ENVIRONMENT, Settings
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from foredraft.sampling import SamplingParams
-from foredraft.server.errors import refuse
+from foredraft.sampling.params import SamplingParams
+from foredraft.server.api_errors import refuse
 from foredraft.server.fields import NEEDS
 from foredraft.text.stream import check_stops
 

@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from foredraft.server.errors import ApiError, ClientGoneError, as_api_error
+from foredraft.server.api_errors import ApiError, ClientGoneError, as_api_error
 from foredraft.server.logs import ACCESS
 from foredraft.server.metrics import Metrics
 

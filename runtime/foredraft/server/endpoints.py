@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from foredraft.server import fields, openapi, page
+from foredraft.server.api_errors import ApiError
 from foredraft.server.calls import Call, chat_call, completion_call
-from foredraft.server.errors import ApiError
 from foredraft.server.exchange import Exchange
 from foredraft.server.json_body import read_object
 from foredraft.server.schema import Schema

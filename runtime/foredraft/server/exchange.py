@@ -11,8 +11,8 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from foredraft.server.answers import Answer, Choice, usage
+from foredraft.server.api_errors import ApiError, ClientGoneError
 from foredraft.server.calls import Call
-from foredraft.server.errors import ApiError, ClientGoneError
 from foredraft.server.inbox import Inbox
 from foredraft.server.jobs import Failure, Job, Piece
 from foredraft.server.service import Service

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from foredraft.server.errors import refuse
+from foredraft.server.api_errors import refuse
 from foredraft.server.schema import Schema, check_object
 from foredraft.text.stream import MAX_STOP_LENGTH, MAX_STOPS
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from starlette.types import Receive
 
-from foredraft.server.errors import ClientGoneError
+from foredraft.server.api_errors import ClientGoneError
 from foredraft.server.jobs import Emit, Event
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from foredraft.result import Chunk
-from foredraft.sampling import SamplingParams
-from foredraft.server.errors import ApiError
+from foredraft.sampling.params import SamplingParams
+from foredraft.server.api_errors import ApiError
 from foredraft.server.logprobs import TokenLogprob
 
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from starlette.requests import ClientDisconnect, Request
 
-from foredraft.server.errors import ApiError, ClientGoneError
+from foredraft.server.api_errors import ApiError, ClientGoneError
 
 READ_SECONDS = 30.0
 """A body that takes longer than this to arrive is given up."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from foredraft.drafters.base import Drafter
-from foredraft.logits import Float32, Row, whole
-from foredraft.tree import Tree
+from foredraft.drafters.protocol import Drafter
+from foredraft.loop.tree import Tree
+from foredraft.sampling.logits import Float32, Row, whole
 
 
 @dataclass(frozen=True, slots=True)

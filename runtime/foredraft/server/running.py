@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Generator
 from typing import cast
 
-from foredraft.chain import Chain
-from foredraft.engines.base import WINDOW
+from foredraft.engines.protocol import WINDOW
+from foredraft.loop.chain import Chain
 from foredraft.result import Chunk
 from foredraft.server.jobs import Job, Piece
 from foredraft.server.prefix_cache import Slot

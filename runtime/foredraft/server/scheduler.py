@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from foredraft.server.errors import ApiError, as_api_error
+from foredraft.server.api_errors import ApiError, as_api_error
 from foredraft.server.jobs import Event, Failure, Job, Piece
 from foredraft.server.prefix_cache import PrefixCache
 from foredraft.server.running import Running

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from foredraft.server.errors import refuse
+from foredraft.server.api_errors import refuse
 
 Schema = Mapping[str, Any]
 """``type``, ``minimum``, ``maximum``, ``minLength``, ``maxLength``, ``minItems``, ``maxItems``, ``items``, ``enum``,

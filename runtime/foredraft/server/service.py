@@ -6,10 +6,9 @@ import os
 import time
 from collections.abc import Callable
 
-from foredraft.bench.trace import Tracer
 from foredraft.bundle import Bundle
+from foredraft.server.api_errors import ApiError
 from foredraft.server.calls import Call, Prompt
-from foredraft.server.errors import ApiError
 from foredraft.server.jobs import Emit, Job
 from foredraft.server.metrics import Metrics
 from foredraft.server.prefix_cache import PrefixCache
@@ -17,6 +16,7 @@ from foredraft.server.scheduler import Scheduler
 from foredraft.server.settings import Settings
 from foredraft.session import Session
 from foredraft.text.token_texts import TokenTexts
+from foredraft.tracing import Tracer
 
 
 class Service:

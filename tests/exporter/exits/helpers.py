@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foredraft import Bundle
-from foredraft.arena import Arena
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeSequence
-from foredraft.logits import dense
-from foredraft_exporter.checkpoint import open_checkpoint
+from foredraft.loop.arena import Arena
+from foredraft.sampling.logits import dense
 from foredraft_exporter.exits.adapters import Adapter, Correction
 from foredraft_exporter.exits.fingerprint import fingerprint
 from foredraft_exporter.models import decoder
+from foredraft_exporter.sources.checkpoint import open_checkpoint
 
 LAYERSKIP = Path(__file__).parents[2] / "data" / "layerskip-tiny"
 HELD_OUT = (

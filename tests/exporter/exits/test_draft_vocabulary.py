@@ -9,9 +9,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from foredraft.errors import ForedraftError
-from foredraft_exporter.checkpoint import open_checkpoint
 from foredraft_exporter.exits.draft_vocabulary import AUTO_SIZE, choose_ids, default_order, draft_size
 from foredraft_exporter.models import decoder
+from foredraft_exporter.sources.checkpoint import open_checkpoint
 from tests.exporter.exits.helpers import LAYERSKIP
 from tests.fixtures import byte_alphabet, byte_tokenizer
 

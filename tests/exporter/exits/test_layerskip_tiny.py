@@ -57,8 +57,8 @@ def test_exits_are_the_final_norm_of_transformers_states(bundle: Path, lowering:
         pytest.skip("no kernels")
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from foredraft_exporter.checkpoint import open_checkpoint
-    from foredraft_exporter.reference import load_reference
+    from foredraft_exporter.parity.torch_reference import load_reference
+    from foredraft_exporter.sources.checkpoint import open_checkpoint
 
     tokens = Bundle.open(bundle).tokenizer.encode("def read(path):\n    with open(path) as file:\n        return")
     wanted = load_reference(open_checkpoint(LAYERSKIP), 1024).readouts(tokens, (2, 4, 16))

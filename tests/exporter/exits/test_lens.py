@@ -11,9 +11,9 @@ from safetensors.numpy import save_file
 
 from foredraft.errors import CheckpointError
 from foredraft_exporter.build import export
-from foredraft_exporter.checkpoint import open_checkpoint
 from foredraft_exporter.exits.additions import ExitOptions
 from foredraft_exporter.exits.lens import read_lens
+from foredraft_exporter.sources.checkpoint import open_checkpoint
 from tests.exporter.exits.helpers import rms_norm, run_segments
 
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import onnx_ir as ir
 
 from foredraft_exporter import models
-from foredraft_exporter.checkpoint import open_checkpoint
-from foredraft_exporter.precision import ROWS
-from foredraft_exporter.weight_plan import plan
-from foredraft_exporter.weights import read_layout, write_weights
+from foredraft_exporter.sources.checkpoint import open_checkpoint
+from foredraft_exporter.weights.precision import ROWS
+from foredraft_exporter.weights.weight_plan import plan
+from foredraft_exporter.weights.writing import read_layout, write_weights
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.head import head_graph
 from foredraft_graphs.segment import segment_graph
-from foredraft_graphs.tensorrt import TensorRTLowering
-from foredraft_graphs.weights import TensorLocation, WeightsFile
+from foredraft_graphs.tensorrt_lowering import TensorRTLowering
+from foredraft_graphs.weights_file import TensorLocation, WeightsFile
 
 SLOTS = 528
 

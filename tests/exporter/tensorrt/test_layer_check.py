@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from foredraft.cli import main
 from foredraft_exporter.build import export
-from foredraft_exporter.tensorrt.options import EngineOptions
+from foredraft_exporter.tensorrt.build_options import EngineOptions
 from tests.fixtures import tiny_checkpoint
 
 

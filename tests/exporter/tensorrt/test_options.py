@@ -10,8 +10,8 @@ import pytest
 from foredraft.errors import EngineError, ForedraftError
 from foredraft_exporter.build import export
 from foredraft_exporter.tensorrt import engine_set
+from foredraft_exporter.tensorrt.build_options import EngineOptions, engine_options, parse_targets
 from foredraft_exporter.tensorrt.job import Job, profile_shape, profile_sizes
-from foredraft_exporter.tensorrt.options import EngineOptions, engine_options, parse_targets
 from tests.fixtures import tiny_checkpoint
 
 
@@ -41,7 +41,7 @@ def test_the_usual_targets() -> None:
 
 def test_without_a_device_tensorrt_is_refused_at_once(tmp_path: Path) -> None:
     """Its engines are compiled on the device; this machine's driver may be missing, or the library."""
-    nothing = mock.patch("foredraft.engines.tensorrt.device.importlib.import_module", side_effect=ImportError("none"))
+    nothing = mock.patch("foredraft.engines.cuda.device.importlib.import_module", side_effect=ImportError("none"))
     with nothing, pytest.raises(EngineError, match="CUDA"):
         engine_options("tensorrt", None, "plugin", "inputs")
 

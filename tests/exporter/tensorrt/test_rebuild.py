@@ -10,7 +10,7 @@ import pytest
 from foredraft import Bundle
 from foredraft.cli import main
 from foredraft_exporter.build import export
-from foredraft_exporter.tensorrt.options import EngineOptions
+from foredraft_exporter.tensorrt.build_options import EngineOptions
 from tests.fixtures import tiny_checkpoint
 
 

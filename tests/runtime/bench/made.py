@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from foredraft.bench.calibration import Calibration
 from foredraft.bench.comparison import Comparison, Run
 from foredraft.bench.questions import Question
-from foredraft.bench.trace import Node, Piece, RoundTrace
 from foredraft.drafters.none import NoDrafter
+from foredraft.loop.rounds import Round
+from foredraft.loop.tree import TIP, Tree
 from foredraft.result import Result, Statistics
-from foredraft.rounds import Round
 from foredraft.session import Session
-from foredraft.tree import TIP, Tree
+from foredraft.tracing import Node, Piece, RoundTrace
 
 EVIL = "<script>alert('x')</script>\"&"
 LEVELS = ("context", "model", "corpus", "recycled")

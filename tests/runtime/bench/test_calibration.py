@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foredraft.bench.calibration import EDGES, Bucket, Calibration
-from foredraft.tree import Tree
+from foredraft.loop.tree import Tree
 from tests.runtime.bench.made import a_round
 
 

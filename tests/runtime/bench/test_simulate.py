@@ -9,13 +9,13 @@ from foredraft.bench.hardware import HARDWARE, Hardware, Host, hardware
 from foredraft.bench.host import measured_host
 from foredraft.bench.rounds import RoundWork, agreement
 from foredraft.bench.simulate import calibrated, engine_seconds, simulate
-from foredraft.chain import EXIT_HEAD, HEAD
 from foredraft.errors import RequestError
-from foredraft.rounds import Choice, Opinion, Round
-from foredraft.sampling import SamplingParams
-from foredraft.scheduling.costs import CostCurve
+from foredraft.loop.chain import EXIT_HEAD, HEAD
+from foredraft.loop.rounds import Choice, Opinion, Round
+from foredraft.loop.tree import TIP, Tree
+from foredraft.sampling.params import SamplingParams
+from foredraft.scheduling.forward_costs import CostCurve
 from foredraft.scheduling.parts import PartCosts, costs_of
-from foredraft.tree import TIP, Tree
 from tests.runtime.bench.made import a_run
 
 # 10 layers of 1 ms each, free up to 4 nodes; a head of 0.5 ms.

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from foredraft.bundle import Bundle
 from foredraft.bundle.parts import partial_bytes
 from foredraft.cli import cli
+from foredraft.databases.building import Identity, build_database
 from foredraft.distribution.add import add_adapter, add_database
 from foredraft.distribution.sign import sign
 from foredraft.errors import BundleError, DatabaseError, SignatureError
-from foredraft.hierarchy.build import Identity, build_database
 from tests.runtime.distribution.made import make_keys, safetensors, write
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from foredraft.cache import KINDS, cache_folder, clear, kept
+from foredraft.cache_folder import KINDS, cache_folder, clear, kept
 from foredraft.cli import cli
 from foredraft.errors import ForedraftError
 from tests.runtime.distribution.made import write

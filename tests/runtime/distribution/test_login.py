@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from foredraft.distribution.reference import parse
 from foredraft.distribution.registry import Registry
+from foredraft.distribution.registry_reference import parse
 
 
 class _Handler(BaseHTTPRequestHandler):

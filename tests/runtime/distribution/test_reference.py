@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foredraft.distribution import resolve
-from foredraft.distribution.reference import Reference, parse, try_parse
+from foredraft.distribution.registry_reference import Reference, parse, try_parse
 from foredraft.distribution.store import bundle_folder
 from foredraft.errors import RegistryError
 

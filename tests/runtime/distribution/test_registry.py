@@ -17,7 +17,7 @@ from foredraft.cli import cli
 from foredraft.distribution import open_bundle, resolve
 from foredraft.distribution.pull import pull
 from foredraft.distribution.push import push
-from foredraft.distribution.reference import Reference, parse
+from foredraft.distribution.registry_reference import Reference, parse
 from foredraft.distribution.sign import sign
 from foredraft.errors import BundleError, ForedraftError, RegistryError, SignatureError
 from foredraft.session import Session

@@ -12,12 +12,12 @@ from unittest import mock
 import onnx
 
 from foredraft.bundle import Bundle
-from foredraft.engines.tensorrt.device import Device
+from foredraft.engines.cuda.device import Device
 from foredraft.engines.tensorrt.engine import TensorRTEngine
 from foredraft_exporter import build
 from foredraft_exporter.exits.additions import ExitOptions
 from foredraft_exporter.tensorrt import engine_set
-from foredraft_exporter.tensorrt.options import EngineOptions
+from foredraft_exporter.tensorrt.build_options import EngineOptions
 from foredraft_exporter.tensorrt.process import Built
 from foredraft_plugins.tree_attention.gpu.images import AttentionShape, Images
 from tests.fixtures import tiny_checkpoint

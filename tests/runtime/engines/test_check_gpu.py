@@ -11,9 +11,9 @@ from benchmarks.gpu import check_gpu, engine_check
 from benchmarks.gpu.engine_check import STEPS, Subject, check
 from benchmarks.gpu.report import FAILED, NOT_RUN, Report
 from foredraft.bundle import Bundle
-from foredraft.engines.tensorrt.device import Device
+from foredraft.engines.cuda.device import Device
 from foredraft.errors import EngineError
-from foredraft.scheduling.costs import CostCurve
+from foredraft.scheduling.forward_costs import CostCurve
 from foredraft.scheduling.parts import ForwardCosts
 from tests.runtime.engines.cuda_standin import CudaStandIn
 from tests.runtime.engines.tensorrt_standin import TensorRTStandIn

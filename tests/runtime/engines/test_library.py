@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from foredraft.bundle import Bundle
-from foredraft.engines.tensorrt import library as libraries
-from foredraft.engines.tensorrt.library import LIBRARIES, installed_version, library, load, require_parser
+from foredraft.engines.tensorrt import libraries
+from foredraft.engines.tensorrt.libraries import LIBRARIES, installed_version, library, load, require_parser
 from foredraft.engines.tensorrt.runtime_cache import RuntimeCache
 from foredraft.errors import EngineError
 from tests.runtime.engines.made import opened

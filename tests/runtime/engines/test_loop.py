@@ -11,11 +11,11 @@ import pytest
 
 from foredraft import SamplingParams, Session, session
 from foredraft.bundle import Bundle
-from foredraft.chain import Chain
+from foredraft.engines.cuda import heads
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
-from foredraft.engines.tensorrt import heads
-from foredraft.logits import dense
-from foredraft.scheduling.costs import CostCurve
+from foredraft.loop.chain import Chain
+from foredraft.sampling.logits import dense
+from foredraft.scheduling.forward_costs import CostCurve
 from foredraft.scheduling.parts import ForwardCosts
 from tests.runtime.engines.made import opened, tiny_engines
 

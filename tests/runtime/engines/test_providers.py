@@ -12,10 +12,10 @@ import pytest
 from foredraft import Session
 from foredraft.bundle import Bundle
 from foredraft.engines import providers
+from foredraft.engines.cuda.device import Device
 from foredraft.engines.provider_engine import ProviderEngine
 from foredraft.engines.providers import PROVIDERS
 from foredraft.engines.select import open_engine
-from foredraft.engines.tensorrt.device import Device
 from foredraft.errors import EngineError
 from tests.runtime.engines.cuda_standin import OK, CudaStandIn, CUresult
 from tests.runtime.engines.test_loop import PROMPT, plainly

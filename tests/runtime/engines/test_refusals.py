@@ -20,9 +20,9 @@ from foredraft import cli
 from foredraft.bundle import Bundle
 from foredraft.bundle.manifest import FILE_NAME, FileInfo
 from foredraft.engines import select
+from foredraft.engines.cuda.device import Device
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
 from foredraft.engines.select import open_engine
-from foredraft.engines.tensorrt.device import Device
 from foredraft.engines.tensorrt.engine import TensorRTEngine
 from foredraft.engines.tensorrt.match import Place, problem, problems, read_images
 from foredraft.errors import BundleError, EngineError

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from foredraft.bundle import Bundle
-from foredraft.chain import Chain
-from foredraft.engines.base import WINDOW, Batch
+from foredraft.engines.cuda.layout import input_block
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
-from foredraft.engines.tensorrt.layout import input_block
-from foredraft.logits import dense
-from foredraft_graphs.tensorrt import TOP
+from foredraft.engines.protocol import WINDOW, Batch
+from foredraft.loop.chain import Chain
+from foredraft.sampling.logits import dense
+from foredraft_graphs.tensorrt_lowering import TOP
 from tests.runtime.engines.made import opened
 
 LAYERS = [1, 1, 2]

@@ -9,11 +9,11 @@ import pytest
 
 from foredraft import SamplingParams, Session
 from foredraft.bundle import Bundle
-from foredraft.engines.base import EngineSequence
+from foredraft.engines.protocol import EngineSequence
 from foredraft.errors import EngineError
-from foredraft.logits import PartialRow, dense, log_total
-from foredraft.sampling import pick
-from foredraft_graphs.tensorrt import TOP
+from foredraft.sampling.logits import PartialRow, dense, log_total
+from foredraft.sampling.picking import pick
+from foredraft_graphs.tensorrt_lowering import TOP
 from tests.runtime.engines.made import opened, tiny_engines
 from tests.runtime.engines.test_sequence import TOP_ROW, batch
 

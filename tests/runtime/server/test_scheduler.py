@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from foredraft import Bundle, SamplingParams, Session
-from foredraft.server.errors import ApiError
+from foredraft.server.api_errors import ApiError
 from foredraft.server.jobs import Event, Failure, Job, Piece
 from foredraft.server.prefix_cache import PrefixCache
 from foredraft.server.scheduler import Scheduler

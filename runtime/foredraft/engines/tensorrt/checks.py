@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from foredraft.bundle.manifest import EngineSet, ModelInfo
-from foredraft.engines.tensorrt.runnable import Runnable, Tensor
+from foredraft.engines.cuda.runnable import Runnable, Tensor
 from foredraft.errors import EngineError
 
 _TYPES = {"fp16": "half", "bf16": "bf16", "f32": "float", "i32": "int32"}

@@ -9,21 +9,21 @@ import numpy as np
 
 from foredraft.bundle import Bundle
 from foredraft.bundle.tensor_file import arrays
+from foredraft.engines.cuda.device import Device, Stream
+from foredraft.engines.cuda.device_weights import DeviceWeights
+from foredraft.engines.cuda.heads import Head
+from foredraft.engines.cuda.layout import CacheLayout
+from foredraft.engines.cuda.memory import Memory, Sizes
+from foredraft.engines.cuda.native import ExactForwards
+from foredraft.engines.cuda.padded import PaddedForwards
+from foredraft.engines.cuda.rows import KernelRows, PlainRows, RowCopier
+from foredraft.engines.cuda.sequence import Forwards, TensorRTSequence
 from foredraft.engines.tensorrt.checks import check_tensors, check_weights
-from foredraft.engines.tensorrt.device import Device, Stream
-from foredraft.engines.tensorrt.heads import Head
-from foredraft.engines.tensorrt.layout import CacheLayout
-from foredraft.engines.tensorrt.library import library
+from foredraft.engines.tensorrt.libraries import library
 from foredraft.engines.tensorrt.loaded import LoadedEngine
 from foredraft.engines.tensorrt.match import read_images
-from foredraft.engines.tensorrt.memory import Memory, Sizes
-from foredraft.engines.tensorrt.native import ExactForwards
-from foredraft.engines.tensorrt.padded import PaddedForwards
-from foredraft.engines.tensorrt.rows import KernelRows, PlainRows, RowCopier
-from foredraft.engines.tensorrt.sequence import Forwards, TensorRTSequence
-from foredraft.engines.tensorrt.weights import DeviceWeights
 from foredraft.errors import EngineError
-from foredraft.logits import Ids
+from foredraft.sampling.logits import Ids
 from foredraft_plugins.tree_attention import tensorrt as plugin
 from foredraft_plugins.tree_attention.gpu.images import Image, PluginError
 

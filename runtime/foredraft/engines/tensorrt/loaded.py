@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from foredraft.bundle import Bundle
-from foredraft.engines.tensorrt.device import Device, DeviceBuffer, Stream
-from foredraft.engines.tensorrt.library import Library
-from foredraft.engines.tensorrt.logs import cause, errors_of, logger_of, patience
-from foredraft.engines.tensorrt.runnable import Addresses, Tensor
+from foredraft.engines.cuda.device import Device, DeviceBuffer, Stream
+from foredraft.engines.cuda.runnable import Addresses, Tensor
+from foredraft.engines.tensorrt.libraries import Library
+from foredraft.engines.tensorrt.messages import cause, errors_of, logger_of, patience
 from foredraft.engines.tensorrt.runtime_cache import RuntimeCache
 from foredraft.errors import EngineError
 from foredraft_plugins.tree_attention.tensorrt import last_error

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from foredraft.bundle import Bundle
 from foredraft.bundle.manifest import EngineSet
-from foredraft.engines.tensorrt.device import Device
-from foredraft.engines.tensorrt.library import LIBRARIES, installed_version, library
+from foredraft.engines.cuda.device import Device
+from foredraft.engines.tensorrt.libraries import LIBRARIES, installed_version, library
 from foredraft.errors import BundleError, EngineError
 from foredraft_plugins.tree_attention.gpu.images import Images, PluginError
 

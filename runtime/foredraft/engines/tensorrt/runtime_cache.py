@@ -10,8 +10,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from foredraft.cache import cache_folder, write_atomically
-from foredraft.engines.tensorrt.device import Device
+from foredraft.cache_folder import cache_folder, write_atomically
+from foredraft.engines.cuda.device import Device
 
 _log = logging.getLogger("foredraft")
 

@@ -1,0 +1,1 @@
+"""Which weights a bundle holds and in which precision: planned, quantized, written."""

@@ -1,0 +1,1 @@
+"""Drafter `blend`: one best-first tree from all levels, with calibrated probabilities."""

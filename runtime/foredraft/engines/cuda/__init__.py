@@ -1,0 +1,1 @@
+"""What every engine on a CUDA device shares: memory, rows, steps, heads. No TensorRT here."""

@@ -1,0 +1,1 @@
+"""From a row of logits to the next token: filters, noise, the race between tokens."""
