@@ -23,9 +23,9 @@ class CheckpointInfo:
     """All about a model but its tensors.
 
     ``config`` has Hugging Face keys, and its ``tie_word_embeddings`` is what the tensors say. ``generation``
-    has ``bos_token_id`` (int or None), ``eos_token_ids`` (sorted list), ``add_bos`` (whether a raw prompt
-    starts with BOS) and ``sampling`` (the model's own defaults). ``license`` may have ``id``, ``name``,
-    ``link`` and ``files``.
+    has ``bos_token_id`` (int or None), ``eos_token_ids`` (list, the tokenizer's own first), ``add_bos``
+    (whether a raw prompt starts with BOS) and ``sampling`` (the model's own defaults). ``license`` may have
+    ``id``, ``name``, ``link`` and ``files``.
     """
 
     name: str

@@ -8,24 +8,33 @@ from pathlib import Path
 from typing import Any
 
 from foredraft.errors import CheckpointError
+from foredraft_exporter.sources.added_tokens import Sidecars, text_of, with_added_tokens
 from foredraft_exporter.sources.checkpoint import CheckpointInfo
+from foredraft_exporter.sources.ends import all_ends
 from foredraft_exporter.sources.mapped import read_small
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
-def read_info(folder: Path, name: str) -> CheckpointInfo:
-    """Raises ``CheckpointError`` if config.json or tokenizer.json is missing or not what it should be."""
+def read_info(folder: Path, name: str) -> tuple[CheckpointInfo, bytes]:
+    """All about the model but its tensors, and its tokenizer.json with the tokens that only other files know.
+
+    Raises ``CheckpointError`` if config.json or tokenizer.json is missing or not what it should be.
+    """
     config = _object(folder / "config.json", required=True)
     tokenizer_config = _object(folder / "tokenizer_config.json")
-    tokenizer = _tokenizer(folder / "tokenizer.json")
-    return CheckpointInfo(
+    _require_tokenizer(folder / "tokenizer.json")
+    special, added = _object(folder / "special_tokens_map.json"), _object(folder / "added_tokens.json")
+    sidecars = Sidecars(folder, tokenizer_config, special, added)
+    data = with_added_tokens(read_small(folder / "tokenizer.json"), sidecars)
+    info = CheckpointInfo(
         name=name,
         config=config,
-        generation=_generation(config, _object(folder / "generation_config.json"), tokenizer_config, tokenizer),
+        generation=_generation(config, _object(folder / "generation_config.json"), sidecars, json.loads(data)),
         chat_template=_chat_template(folder, tokenizer_config),
         license=_license(folder),
     )
+    return info, data
 
 
 def token_ids(value: object) -> set[int]:
@@ -48,43 +57,41 @@ def _object(path: Path, required: bool = False) -> dict[str, Any]:
     return value
 
 
-def _tokenizer(path: Path) -> dict[str, Any]:
+def _require_tokenizer(path: Path) -> None:
     if not path.exists():
         raise CheckpointError(
             f"{path}: missing; a tokenizer.model alone is not enough. Write it with "
             "`AutoTokenizer.from_pretrained(FOLDER, use_fast=True).save_pretrained(FOLDER)`"
         )
-    return _object(path)
+    _object(path)
 
 
 def _generation(
-    config: dict[str, Any],
-    generation: dict[str, Any],
-    tokenizer_config: dict[str, Any],
-    tokenizer: dict[str, Any],
+    config: dict[str, Any], generation: dict[str, Any], sidecars: Sidecars, tokenizer: dict[str, Any]
 ) -> dict[str, Any]:
     """Every end that any of the files knows, and whether a raw prompt starts with BOS."""
-    named = {key: _token_id(tokenizer_config.get(key), tokenizer) for key in ("bos_token", "eos_token")}
+    named = {key: _token_id(sidecars.named().get(key), tokenizer) for key in ("bos_token", "eos_token")}
     eos = token_ids(generation.get("eos_token_id")) | token_ids(config.get("eos_token_id"))
-    if named["eos_token"] is not None:
-        eos.add(named["eos_token"])
+    others = (_token_id(file.get("eos_token"), tokenizer) for file in (sidecars.config, sidecars.special))
+    eos |= {other for other in others if other is not None}
+    whole = [(int(token["id"]), str(token["content"])) for token in tokenizer.get("added_tokens") or []]
     candidates = (named["bos_token"], generation.get("bos_token_id"), config.get("bos_token_id"))
     bos = next((c for c in candidates if type(c) is int), None)
-    explicit = tokenizer_config.get("add_bos_token")
+    explicit = sidecars.config.get("add_bos_token")
     add_bos = explicit if isinstance(explicit, bool) else bos is not None and _processor_adds(tokenizer, bos)
     sampling = {key: generation[key] for key in _SAMPLING if generation.get(key) is not None}
     return {
         "bos_token_id": bos,
-        "eos_token_ids": sorted(eos),
+        "eos_token_ids": all_ends(named["eos_token"], eos, whole),
         "add_bos": add_bos and bos is not None,
         "sampling": sampling if generation.get("do_sample") else {},
     }
 
 
 def _token_id(token: object, tokenizer: dict[str, Any]) -> int | None:
-    """The id of a special token that tokenizer_config.json names by its text (plain or as an object)."""
-    text = token.get("content") if isinstance(token, dict) else token
-    if not isinstance(text, str):
+    """The id of a special token that a file names by its text (plain or as an object)."""
+    text = text_of(token)
+    if text is None:
         return None
     for added in tokenizer.get("added_tokens") or []:
         if added.get("content") == text:

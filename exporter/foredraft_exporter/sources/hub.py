@@ -14,6 +14,7 @@ _WANTED = [
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "added_tokens.json",
     "chat_template.*",
     "README.md",
     "LICENSE*",

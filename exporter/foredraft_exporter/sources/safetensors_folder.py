@@ -25,8 +25,7 @@ class SafetensorsFolder:
 
     def __init__(self, folder: Path, name: str | None = None) -> None:
         """Raises ``CheckpointError`` naming the file that is missing, damaged, a pointer or refused."""
-        info = read_info(folder, name or folder.name)
-        self._tokenizer = folder / "tokenizer.json"
+        info, self._tokenizer = read_info(folder, name or folder.name)
         self._tensors: dict[str, tuple[MappedFile, TensorLocation]] = {}
         for path, expected in _shards(folder).items():
             self._add_shard(path, expected)
@@ -66,7 +65,7 @@ class SafetensorsFolder:
         return None
 
     def tokenizer_json(self) -> bytes:
-        return read_small(self._tokenizer)
+        return self._tokenizer
 
     def release(self) -> None:
         for file in {id(file): file for file, _ in self._tensors.values()}.values():

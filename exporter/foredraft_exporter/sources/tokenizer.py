@@ -9,6 +9,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 
 from foredraft.errors import CheckpointError, ForedraftError, UnsupportedModelError
+from foredraft_exporter.sources.ends import all_ends
 from foredraft_exporter.sources.pretokenizers import PRE_TOKENIZERS, PreTokenizer
 
 _KEY = "tokenizer.ggml."
@@ -51,11 +52,13 @@ def generation_from(path: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
     tokens, kind = _tokens(path, metadata), _kind(path, metadata)
     bos = metadata.get(_KEY + "bos_token_id", 1 if kind == "llama" else None)
     default = True if kind == "llama" else _pre_tokenizer(path, metadata).add_bos
-    ends = {metadata[_KEY + key] for key in _ENDS if type(metadata.get(_KEY + key)) is int}
-    known = {token for token in ends if 0 <= token < len(tokens)}
+    ends = [metadata[_KEY + key] for key in _ENDS if type(metadata.get(_KEY + key)) is int]
+    types = metadata.get(_KEY + "token_type") or []
+    whole = [(i, tokens[i]) for i, of in enumerate(types[: len(tokens)]) if of in (_CONTROL, _USER_DEFINED)]
+    eos = metadata.get(_KEY + "eos_token_id")
     return {
         "bos_token_id": bos,
-        "eos_token_ids": sorted(known),
+        "eos_token_ids": all_ends(eos if type(eos) is int else None, ends, whole),
         "add_bos": bool(metadata.get(_KEY + "add_bos_token", default)) and bos is not None,
         "sampling": {},
     }

@@ -124,8 +124,21 @@ def test_bos_as_llama_cpp_decides_it(changes: dict[str, Any], expected: bool) ->
 
 
 def test_every_end_of_text_counts() -> None:
-    generation = generation_from(HERE, _byte_level(eot_token_id=260, eom_token_id=9999))
-    assert generation["eos_token_ids"] == [257, 260]
+    generation = generation_from(HERE, _byte_level(eot_token_id=260, eom_token_id=259))
+    assert generation["eos_token_ids"] == [257, 259, 260]
+
+
+@pytest.mark.parametrize("end", ["<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|im_end|>", "<end_of_turn>", "<|end|>"])
+@pytest.mark.parametrize(("kind", "counts"), [(3, True), (4, True), (1, False)])
+def test_a_known_control_token_ends_a_text(end: str, kind: int, counts: bool) -> None:
+    tokens = [*byte_alphabet(), *SPECIALS[:-1], end]
+    metadata = _byte_level(tokens=tokens, token_type=[1] * 256 + [3] * (len(SPECIALS) - 1) + [kind], merges=[])
+    assert generation_from(HERE, metadata)["eos_token_ids"] == ([257, 271] if counts else [257])
+
+
+def test_smollm2_ends() -> None:
+    """Its own first, which templates write; ``<|endoftext|>`` ends a text too."""
+    assert open_checkpoint("smollm2-135m").info.generation["eos_token_ids"] == [2, 0]
 
 
 PIECES = {"▁": -3.0, "a": -1.0, "b": -2.0, "c": -4.0, "ab": -5.0, "▁a": -6.0, "bc": -4.5, "abc": -9.0}

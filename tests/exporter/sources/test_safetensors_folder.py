@@ -48,7 +48,7 @@ def test_every_end_of_text_counts(tmp_path: Path) -> None:
     (folder / "generation_config.json").write_text(json.dumps(ends))
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "<|user|>"}}))
     generation = open_checkpoint(folder).info.generation
-    assert generation["eos_token_ids"] == [257, 258, 261, 262]
+    assert generation["eos_token_ids"] == [258, 257, 261, 262]  # the tokenizer's own first
     assert generation["sampling"] == {"top_p": 0.9}
 
 
