@@ -144,9 +144,7 @@ def figures(root: Path) -> dict[str, Any]:
     known = modules(root)
     sizes = {name: module.lines for name, module in known.items()}
     lengths = {
-        name: (node.end_lineno or 0) - node.lineno + 1
-        for module in known.values()
-        for name, node in functions(module)
+        name: (node.end_lineno or 0) - node.lineno + 1 for module in known.values() for name, node in functions(module)
     }
     wide = {name: parameters(node) for module in known.values() for name, node in functions(module)}
     loaded = {name: module.imports for name, module in known.items()}

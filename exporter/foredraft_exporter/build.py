@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import onnx_ir as ir
 
@@ -21,11 +20,9 @@ from foredraft.bundle.manifest import (
     Manifest,
     ModelInfo,
     SegmentInfo,
-    TokenizerInfo,
 )
 from foredraft.errors import ForedraftError
 from foredraft.staging import refuse_sources, staged_folder
-from foredraft.text import Tokenizer
 from foredraft_exporter.exits.additions import ExitOptions, add_exits
 from foredraft_exporter.models import architecture_of
 from foredraft_exporter.models import decoder as decoder_of
@@ -34,6 +31,7 @@ from foredraft_exporter.space import check_space
 from foredraft_exporter.tensorrt.build_options import EngineOptions, slots_for
 from foredraft_exporter.tensorrt.engine_set import Tell, build_engines, require_builder
 from foredraft_exporter.tensorrt.plan import builder_memory, engine_lowerings, engines_size
+from foredraft_exporter.text_files import TextFiles, read_text_files
 from foredraft_exporter.weights.precision import ROWS, TILES
 from foredraft_exporter.weights.storage import Floats
 from foredraft_exporter.weights.weight_plan import WeightPlan, plan
@@ -62,6 +60,7 @@ class ExportPlan:
     layout: str
     lowerings: tuple[Lowering, ...]
     precision: str
+    text: TextFiles
     disk: int
     memory: int
     engines: EngineOptions | None = None
@@ -76,7 +75,7 @@ def prepare(
     exit_options: ExitOptions | None = None,
     engines: EngineOptions | None = None,
 ) -> ExportPlan:
-    """Open the source and decide everything; reads headers, a few rows and the exits' adapters only.
+    """Open the source, check and decide everything; reads headers, a few rows and the exits' adapters only.
 
     Without ``engines`` the bundle is for ONNX Runtime's CPU engine. Raises CheckpointError or UnsupportedModelError
     for a source that cannot be exported exactly, ForedraftError for exits that do not cut the model or options that do
@@ -85,6 +84,7 @@ def prepare(
     checkpoint = open_checkpoint(source)
     decoder = decoder_of(checkpoint.info.config, context)
     check_exits(exits, decoder.layers)
+    text = read_text_files(checkpoint, decoder.vocab_size)
     checkpoint, extras = add_exits(checkpoint, decoder, exits, exit_options or ExitOptions())
     layout = ROWS if engines else TILES
     weights = plan(checkpoint, decoder, precision, extras, layout)
@@ -100,6 +100,7 @@ def prepare(
         layout.name,
         tuple(lowering for lowering in lowerings if lowering.supports(decoder)),
         label,
+        text,
         disk=weights.nbytes + _GRAPHS_SIZE + size,
         memory=builder_memory(engines, weights.nbytes) if engines else PEAK_MEMORY,
         engines=engines,
@@ -151,9 +152,9 @@ def export(
         (folder / weights).parent.mkdir(parents=True)
         report = write_weights(folder / weights, chosen.checkpoint, chosen.decoder, chosen.weights, progress)
         graphs = _write_graphs(folder, chosen, weights)
-        tokenizer = _write_text_files(folder, chosen)
+        _write_text_files(folder, chosen)
         built = _build_engines(folder, chosen, graphs, building) if engines else {}
-        manifest = _manifest(folder, chosen, weights, graphs, tokenizer, built)
+        manifest = _manifest(folder, chosen, weights, graphs, built)
         (folder / FILE_NAME).write_bytes(manifest.to_bytes())
     return manifest, report
 
@@ -205,22 +206,13 @@ def _build_engines(
     return {options.name: report.engines}
 
 
-def _write_text_files(folder: Path, chosen: ExportPlan) -> TokenizerInfo:
-    data, info = chosen.checkpoint.tokenizer_json(), chosen.checkpoint.info
-    (folder / "tokenizer.json").write_bytes(data)
-    if info.chat_template:
-        (folder / "chat_template.jinja").write_text(info.chat_template, encoding="utf-8")
-    for path in info.license.get("files", ()):
+def _write_text_files(folder: Path, chosen: ExportPlan) -> None:
+    (folder / "tokenizer.json").write_bytes(chosen.text.tokenizer_json)
+    if chosen.text.chat_template:
+        (folder / "chat_template.jinja").write_text(chosen.text.chat_template, encoding="utf-8")
+    for path in chosen.checkpoint.info.license.get("files", ()):
         (folder / "licenses").mkdir(exist_ok=True)
         shutil.copyfile(path, folder / "licenses" / Path(path).name)
-    generation: dict[str, Any] = info.generation
-    return TokenizerInfo(
-        sha256=hashlib.sha256(data).hexdigest(),
-        vocab_size=Tokenizer(data).vocab_size,
-        bos_id=generation["bos_token_id"],
-        eos_ids=tuple(generation["eos_token_ids"]),
-        add_bos=generation["add_bos"],
-    )
 
 
 def _manifest(
@@ -228,15 +220,9 @@ def _manifest(
     chosen: ExportPlan,
     weights: str,
     graphs: dict[str, GraphFiles],
-    tokenizer: TokenizerInfo,
     engines: dict[str, EngineSet],
 ) -> Manifest:
     info, d = chosen.checkpoint.info, chosen.decoder
-    if tokenizer.vocab_size > d.vocab_size:
-        raise ForedraftError(
-            f"{info.name}: the tokenizer has {tokenizer.vocab_size} tokens, the model {d.vocab_size}; "
-            "they are not of the same model"
-        )
     return Manifest(
         schema=f"{SCHEMA[0]}.{SCHEMA[1]}",
         foredraft=foredraft.__version__,
@@ -256,7 +242,7 @@ def _manifest(
         precision=chosen.precision,
         exits=chosen.exits,
         segments=tuple(SegmentInfo(first, last) for first, last in _segments(chosen.exits, d.layers)),
-        tokenizer=tokenizer,
+        tokenizer=chosen.text.tokenizer,
         weights=weights,
         graphs=graphs,
         engines=engines,

@@ -134,6 +134,8 @@ def export(
             )
             for line in _exit_lines(plan):
                 console.print(line)
+            for warning in plan.text.warnings:
+                console.print(f"warning: {warning}", markup=False)
             console.print(f"needs {_size(plan.disk)} on disk and about {_size(plan.memory)} of memory")
 
         manifest, report = run(

@@ -13,7 +13,7 @@ import numpy as np
 from foredraft import drafters
 from foredraft.bundle import Bundle
 from foredraft.databases.database import Database
-from foredraft.databases.identity import Identity
+from foredraft.databases.identity import identity_of
 from foredraft.databases.log import LearnLog
 from foredraft.databases.opening import open_databases
 from foredraft.drafters.protocol import Drafter
@@ -126,7 +126,9 @@ class Session:
             tokens = [int(token) for token in prompt or ()]
         bad = next((token for token in tokens if not 0 <= token < vocab), None)
         if bad is not None:
-            raise RequestError(f"token id {bad} in the prompt: this model has ids 0 to {vocab - 1}")
+            text = self.bundle.tokenizer.token_text(bad)
+            named = f" ({text!r})" if text else ""
+            raise RequestError(f"token id {bad}{named} in the prompt: this model has ids 0 to {vocab - 1}")
         if not tokens and info.bos_id is not None:
             tokens = [info.bos_id]
         if not tokens:
@@ -229,8 +231,7 @@ def _drafter(
     if levels is not None:
         settings["levels"] = levels
     if learn is not None:
-        tokenizer = bundle.manifest.tokenizer
-        settings |= {"learn": True, "log": LearnLog(learn, Identity(tokenizer.sha256, tokenizer.vocab_size))}
+        settings |= {"learn": True, "log": LearnLog(learn, identity_of(bundle.manifest))}
     return drafters.create(name, vocab_size=bundle.manifest.model.vocab_size, **settings)
 
 

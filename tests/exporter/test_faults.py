@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from foredraft.errors import CheckpointError, ForedraftError
+from foredraft_exporter.build import prepare
 from foredraft_exporter.sources.checkpoint import open_checkpoint
 from foredraft_exporter.sources.mapped import MappedFile
 from foredraft_exporter.sources.safetensors_header import read_header
-from tests.fixtures import tiny_checkpoint
+from tests.fixtures import tiny_checkpoint, tiny_gguf
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 123456\n"
 SHARD = "model-00002-of-00003.safetensors"
@@ -160,3 +161,32 @@ def test_any_damage_is_ours(tiny_folder: Path, tmp_path: Path, position: int, by
         read_header(MappedFile(path))
     except ForedraftError as error:
         assert str(path) in str(error)
+
+
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "I32", "F64"])
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.embed_tokens.weight"])
+def test_a_dtype_that_cannot_be_read_is_found_before_weights_are(tmp_path: Path, name: str, dtype: str) -> None:
+    folder = tiny_checkpoint(tmp_path / "m")
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    begin, end = header[name]["data_offsets"]
+    width = {"F8_E4M3": 1, "I32": 4, "F64": 8}[dtype]
+    header[name] |= {"dtype": dtype, "shape": [(end - begin) // width]}
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size :])
+    with pytest.raises(CheckpointError, match=f"tensor '{name}' has dtype {dtype}, expected F32, F16, BF16"):
+        prepare(folder)
+
+
+def test_a_gguf_type_that_cannot_be_read_is_found_before_weights_are(tmp_path: Path) -> None:
+    path = tiny_gguf(tmp_path / "m.gguf", "F16")
+    prepare(path)
+    data = path.read_bytes()
+    name = b"output.weight"
+    at = data.index(len(name).to_bytes(8, "little") + name) + 8 + len(name) + 4 + 16
+    assert data[at : at + 4] == (1).to_bytes(4, "little")  # F16
+    path.write_bytes(data[:at] + (25).to_bytes(4, "little") + data[at + 4 :])  # I16
+    with pytest.raises(CheckpointError, match=r"m.gguf: tensor 'lm_head.weight' has type I16, which cannot be read"):
+        prepare(path)

@@ -91,10 +91,10 @@ def _declared(sidecars: Sidecars) -> Iterator[tuple[str, tuple[int, AddedToken]]
     if not isinstance(decoder, Mapping):
         raise CheckpointError(f"{where}: holds a {type(decoder).__name__}, expected an object of id and token")
     for index, token in decoder.items():
-        text = text_of(token)
-        if not isinstance(token, Mapping) or text is None or not index.isdecimal():
+        content = text_of(token)
+        if not isinstance(token, Mapping) or content is None or not index.isdecimal():
             raise CheckpointError(f"{where}: {index!r}: expected an id, and a token with its content")
-        yield text, (int(index), _token(token))
+        yield content, (int(index), _token(token))
 
 
 def _special(sidecars: Sidecars) -> Iterator[AddedToken]:

@@ -54,17 +54,23 @@ class GgufFile:
         return tuple(self._tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._find(name).shape
+        tensor = self._find(name)
+        if not _readable(tensor):
+            raise CheckpointError(
+                f"{self._file.path}: tensor {name!r} has type {tensor.kind.name}, which cannot be read; "
+                "use a Q4_0, Q4_1, Q8_0, F16 or K-quant file"
+            )
+        return tensor.shape
 
     def read(self, name: str) -> NDArray[np.float32]:
         return self.read_rows(name, 0, self.shape(name)[0])
 
     def read_rows(self, name: str, start: int, stop: int) -> NDArray[np.float32]:
-        tensor = self._find(name)
-        if len(tensor.shape) == 1:
-            values = self._dequantized(name, tensor, self._raw(tensor))[0]
+        shape, tensor = self.shape(name), self._find(name)
+        if len(shape) == 1:
+            values = _dequantized(tensor, self._raw(tensor))[0]
             return np.asarray(values[self._order(name, tensor, start, stop)])
-        return self._dequantized(name, tensor, self._raw(tensor)[self._order(name, tensor, start, stop)])
+        return _dequantized(tensor, self._raw(tensor)[self._order(name, tensor, start, stop)])
 
     def block_format(self, name: str) -> BlockFormat | None:
         tensor = self._find(name)
@@ -143,19 +149,6 @@ class GgufFile:
         c, p = np.divmod(rest, half)
         return np.asarray(head * 2 * half + 2 * p + c)
 
-    def _dequantized(self, name: str, tensor: GgufTensor, rows: NDArray[np.uint8]) -> NDArray[np.float32]:
-        if tensor.kind == GGMLQuantizationType.F32:
-            return np.ascontiguousarray(rows).view("<f4").astype(np.float32)
-        if tensor.kind == GGMLQuantizationType.F16:
-            return np.ascontiguousarray(rows).view("<f2").astype(np.float32)
-        try:
-            return np.asarray(dequantize(np.ascontiguousarray(rows), tensor.kind), np.float32)
-        except NotImplementedError:
-            raise CheckpointError(
-                f"{self._file.path}: tensor {name!r} has type {tensor.kind.name}, which cannot be read; "
-                "use a Q4_0, Q4_1, Q8_0, F16 or K-quant file"
-            ) from None
-
     def _head_is_embedding(self) -> bool | None:
         head, embedding = self._tensors.get("lm_head.weight"), self._tensors.get("model.embed_tokens.weight")
         if head is None or embedding is None:
@@ -171,7 +164,7 @@ class GgufFile:
 
     def _frequency_factors(self, config: dict[str, Any], tensor: GgufTensor) -> dict[str, Any]:
         """Llama 3.1 scaling arrives as a divisor per frequency instead of as parameters."""
-        factors = self._dequantized("rope_freqs.weight", tensor, self._raw(tensor))[0]
+        factors = _dequantized(tensor, self._raw(tensor))[0]
         return {**config["rope_parameters"], "rope_type": "factors", "factors": factors.tolist()}
 
 
@@ -182,3 +175,19 @@ def _half(pairs: NDArray[np.uint8]) -> NDArray[np.float16]:
 def _license(metadata: dict[str, Any]) -> dict[str, Any]:
     keys = {"id": "general.license", "name": "general.license.name", "link": "general.license.link"}
     return {key: metadata[source] for key, source in keys.items() if isinstance(metadata.get(source), str)}
+
+
+def _readable(tensor: GgufTensor) -> bool:
+    try:
+        _dequantized(tensor, np.zeros((1, tensor.row_bytes), np.uint8))
+    except NotImplementedError:
+        return False
+    return True
+
+
+def _dequantized(tensor: GgufTensor, rows: NDArray[np.uint8]) -> NDArray[np.float32]:
+    if tensor.kind == GGMLQuantizationType.F32:
+        return np.ascontiguousarray(rows).view("<f4").astype(np.float32)
+    if tensor.kind == GGMLQuantizationType.F16:
+        return np.ascontiguousarray(rows).view("<f2").astype(np.float32)
+    return np.asarray(dequantize(np.ascontiguousarray(rows), tensor.kind), np.float32)

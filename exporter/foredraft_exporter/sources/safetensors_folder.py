@@ -18,6 +18,7 @@ from foredraft_exporter.weights.blocks import BlockFormat, Blocks
 from foredraft_graphs.weights_file import TensorLocation
 
 _COMPARE_BYTES = 1 << 24
+_READ_AS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 class SafetensorsFolder:
@@ -37,22 +38,23 @@ class SafetensorsFolder:
         return tuple(self._tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._find(name)[1].shape
+        file, place = self._find(name)
+        if place.dtype not in _READ_AS:
+            raise CheckpointError(
+                f"{file.path}: tensor {name!r} has dtype {place.dtype}, expected {', '.join(_READ_AS)}; "
+                "export from an unquantized checkpoint"
+            )
+        return place.shape
 
     def read(self, name: str) -> NDArray[np.float32]:
         shape = self.shape(name)
         return self.read_rows(name, 0, shape[0] if shape else 1)
 
     def read_rows(self, name: str, start: int, stop: int) -> NDArray[np.float32]:
+        row_shape = self.shape(name)[1:]
         file, place = self._find(name)
-        row_shape = place.shape[1:]
         row = int(np.prod(row_shape, dtype=np.int64))
-        dtype = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}.get(place.dtype)
-        if dtype is None:
-            raise CheckpointError(
-                f"{file.path}: tensor {name!r} has dtype {place.dtype}, expected F32, F16 or BF16; "
-                "export from an unquantized checkpoint"
-            )
+        dtype = _READ_AS[place.dtype]
         itemsize = np.dtype(dtype).itemsize
         raw = file.array(dtype, (stop - start) * row, place.offset + start * row * itemsize)
         rows = (raw.astype(np.uint32) << 16).view(np.float32) if place.dtype == "BF16" else raw.astype(np.float32)

@@ -58,14 +58,19 @@ def read_documents(paths: Iterable[Path], tokenizer: Tokenizer, vocab_size: int)
             waiting.append(text)
             size += len(text)
             if size >= BATCH:
-                yield from _tokenized(waiting, tokenizer)
+                yield from _tokenized(waiting, tokenizer, vocab_size)
                 waiting, size = [], 0
-    yield from _tokenized(waiting, tokenizer)
+    yield from _tokenized(waiting, tokenizer, vocab_size)
 
 
-def _tokenized(texts: list[str], tokenizer: Tokenizer) -> Iterator[Document]:
+def _tokenized(texts: list[str], tokenizer: Tokenizer, vocab_size: int) -> Iterator[Document]:
+    """A document of each text; a token that the model has not ends one."""
     for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False) if texts else ():
-        yield np.array(encoding.ids, dtype=np.uint32)
+        document = np.array(encoding.ids, dtype=np.uint32)
+        unknown = np.flatnonzero(document >= vocab_size)
+        yield document[: unknown[0]] if len(unknown) else document
+        for start, stop in zip(unknown, [*unknown[1:], len(document)], strict=True) if len(unknown) else ():
+            yield document[start + 1 : stop]
 
 
 def _texts(path: Path) -> Iterator[str]:
