@@ -72,7 +72,11 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A finished answer. ``tokens`` and ``text`` are cut at the same place."""
+    """A finished answer. ``tokens`` and ``text`` are cut at the same place.
+
+    ``text`` goes on where the prompt's ends: together they are the text of all tokens, with the space that some
+    decoders strip from the beginning of a text. A character at the end whose last bytes are missing is left out.
+    """
 
     text: str
     tokens: list[int]
@@ -85,10 +89,12 @@ class Chunk:
     """A piece of a streamed answer: its new text (maybe empty while it could still become a stop string) and tokens.
 
     The last chunk carries the whole ``result``. ``round`` is what the tokens came from; of its tokens, ``tokens`` may
-    be only the first. A last chunk without tokens has none.
+    be only the first. A last chunk without tokens has none. ``offsets`` are the places of the tokens' first characters
+    in the answer's text; of tokens that share a character or have none, see ``foredraft.text.StreamUpdate``.
     """
 
     text: str
     tokens: tuple[int, ...]
     result: Result | None = None
     round: Round | None = None
+    offsets: tuple[int, ...] = ()

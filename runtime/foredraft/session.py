@@ -107,7 +107,7 @@ class Session:
         """
         tokens = self.encode(prompt, messages)
         limit = self._limit(tokens, max_tokens)
-        text = TextStream(self.bundle.tokenizer, stop)
+        text = TextStream(self.bundle.tokenizer, stop, tokens)
         return self._answer(tokens, limit, sampling or SamplingParams(), text)
 
     def encode(self, prompt: str | Sequence[int] | None, messages: Sequence[dict[str, str]] | None = None) -> list[int]:
@@ -159,18 +159,18 @@ class Session:
         answer = _Answer(stream, eos)
         stats = self._begin(prompt)
         before = dataclasses.replace(self.chain.work)
-        text, tokens, last = "", tuple[int, ...](), None
+        text, tokens, offsets, last = "", tuple[int, ...](), tuple[int, ...](), None
         with contextlib.closing(self._rounds(prompt, limit, sampling, eos)) as rounds:
             for round_ in rounds:
                 _count(stats, round_, self.level_names)
                 if not stats.rounds:
                     before = dataclasses.replace(self.chain.work)  # what the prompt took is not counted
-                text, tokens = answer.add(tuple(round_.tokens))
+                text, tokens, offsets = answer.add(tuple(round_.tokens))
                 if answer.finish_reason:
                     last = round_
                     break
-                yield Chunk(text, tokens, round=round_)
-                text, tokens = "", ()
+                yield Chunk(text, tokens, round=round_, offsets=offsets)
+                text, tokens, offsets = "", (), ()
         if answer.tokens:
             self.drafter.rewind(len(prompt) + len(answer.tokens))  # a stop string may have cut the last round
             self.drafter.finish()
@@ -180,7 +180,7 @@ class Session:
         stats.layer_runs = self.chain.work.layer_runs - before.layer_runs
         stats.rows_moved = self.chain.work.rows_moved - before.rows_moved
         result = Result(answer.text, answer.tokens, answer.finish_reason or "length", stats)
-        yield Chunk(text, tokens, result, last)
+        yield Chunk(text, tokens, result, last, offsets)
 
     def _rounds(
         self, prompt: list[int], limit: int, sampling: SamplingParams, eos: frozenset[int]
@@ -245,8 +245,8 @@ class _Answer:
         self._stream = stream
         self._eos = eos
 
-    def add(self, tokens: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-        """Take a round's tokens; returns the text that is safe to show and the tokens that were kept."""
+    def add(self, tokens: tuple[int, ...]) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+        """Take a round's tokens; returns the text that is safe to show, the tokens that were kept and their offsets."""
         update = self._stream.push(tokens)
         kept = tokens[: update.kept]
         if update.stopped:
@@ -255,7 +255,7 @@ class _Answer:
             self.finish_reason = "eos"
         self.text += update.text
         self.tokens += kept
-        return update.text, kept
+        return update.text, kept, update.offsets
 
     def finish(self) -> str:
         """The text that was held back, now that nothing can follow."""

@@ -11,7 +11,6 @@ from foredraft.loop.rounds import Round
 from foredraft.loop.tree import TIP
 from foredraft.result import Chunk
 from foredraft.text import Tokenizer
-from foredraft.text.detokenizer import Detokenizer
 from foredraft.text.token_texts import TokenTexts
 
 
@@ -115,8 +114,8 @@ class Tracer:
 
     def __init__(self, tokenizer: Tokenizer, level_names: Sequence[str]) -> None:
         self._level_names = level_names
-        self._detokenizer = Detokenizer(tokenizer)
-        self._waiting: deque[Piece] = deque()
+        self._length = 0  # of the text that was shown
+        self._starts: deque[tuple[int, str | None, int]] = deque()  # offset, level and place of the last tokens
         self._number = -1
         self._texts = TokenTexts(tokenizer)
 
@@ -147,19 +146,18 @@ class Tracer:
         ]
 
     def _shown(self, chunk: Chunk, levels: Sequence[str | None]) -> list[Piece]:
-        """The chunk's text, cut into what each token gave to it; what a stop string may still take back waits."""
-        for place, (token, level) in enumerate(zip(chunk.tokens, levels, strict=True)):
-            self._waiting.append(Piece(self._detokenizer.push(token), level, place))
-        if chunk.result is not None and (tail := self._detokenizer.tail()):
-            last = self._waiting[-1] if self._waiting else Piece("", None, 0)
-            self._waiting.append(Piece(tail, last.level, last.place))
+        """The chunk's text, cut into what each token gave to it: a token's text ends where the next one's begins."""
+        self._starts.extend(zip(chunk.offsets, levels, range(len(levels)), strict=True))
+        begin, end = self._length, self._length + len(chunk.text)
         shown: list[Piece] = []
-        room = len(chunk.text)
-        while self._waiting and len(self._waiting[0].text) <= room:
-            shown.append(self._waiting.popleft())
-            room -= len(shown[-1].text)
-        if room:
-            first = self._waiting.popleft()
-            shown.append(Piece(first.text[:room], first.level, first.place))
-            self._waiting.appendleft(Piece(first.text[room:], first.level, first.place))
+        while self._starts:
+            _, level, place = self._starts[0]
+            last = len(self._starts) == 1
+            stop = end if last else min(end, max(self._length, self._starts[1][0]))
+            if text := chunk.text[self._length - begin : stop - begin]:
+                shown.append(Piece(text, level, place))
+            self._length = stop
+            if last or self._starts[1][0] > end:
+                break
+            self._starts.popleft()
         return shown

@@ -14,10 +14,9 @@ from tokenizers import Tokenizer as Backend
 
 from foredraft.errors import BundleError, RequestError
 from foredraft.text import ChatTemplate, TextStream, Tokenizer
+from tests.runtime.answer_texts import BYTES, SPACES, TOKENIZERS, answer_text, text_of
 from tests.runtime.tokenizers_for_tests import KINDS
 
-TOKENIZERS = {name: Tokenizer(data, bos_id=0, add_bos=True) for name, data in KINDS.items()}
-BYTES = TOKENIZERS["byte_level"]
 CHATML = (
     "{% for message in messages %}"
     "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n'}}"
@@ -66,12 +65,12 @@ def test_what_is_no_tokenizer_or_text_is_refused() -> None:
 
 
 def streamed(
-    tokenizer: Tokenizer, ids: list[int], stop: list[str], cuts: list[int]
+    tokenizer: Tokenizer, ids: list[int], stop: list[str], cuts: list[int], prompt: list[int] | None = None
 ) -> tuple[str, int, bool, list[str]]:
     """Text, kept ids and whether it stopped, with the ids pushed in the parts that ``cuts`` makes; and the
     parts.
     """
-    stream = TextStream(tokenizer, stop)
+    stream = TextStream(tokenizer, stop, prompt or [])
     bounds = [0, *sorted(cut % (len(ids) + 1) for cut in cuts), len(ids)]
     updates = [stream.push(ids[a:b]) for a, b in itertools.pairwise(bounds)]
     parts = [update.text for update in updates]
@@ -82,11 +81,11 @@ def streamed(
 def expected(tokenizer: Tokenizer, ids: list[int], stop: list[str]) -> tuple[str, int, bool]:
     """The definition: the first id after which the decoded text contains a stop string ends the text."""
     for count in range(1, len(ids) + 1):
-        text = tokenizer.decode(ids[:count])
+        text = text_of(tokenizer, ids[:count])
         starts = [text.find(s) for s in stop if s in text]
         if starts:
             return text[: min(starts)], count, True
-    return tokenizer.decode(ids), len(ids), False
+    return text_of(tokenizer, ids), len(ids), False
 
 
 @st.composite
@@ -102,7 +101,116 @@ def answers(draw: st.DrawFn) -> tuple[Tokenizer, list[int]]:
 def test_joined_stream_is_decode_of_all_ids(answer: tuple[Tokenizer, list[int]], cuts: list[int]) -> None:
     tokenizer, ids = answer
     text, kept, stopped, _ = streamed(tokenizer, ids, [], cuts)
-    assert (text, kept, stopped) == (tokenizer.decode(ids), len(ids), False)
+    assert (text, kept, stopped) == (text_of(tokenizer, ids), len(ids), False)
+
+
+@settings(max_examples=600, deadline=None)
+@given(answer=answers(), cut=st.integers(0, 1000), cuts=st.lists(st.integers(0, 1000), max_size=5))
+def test_an_answer_goes_on_where_the_prompt_ends(
+    answer: tuple[Tokenizer, list[int]], cut: int, cuts: list[int]
+) -> None:
+    """Wherever a text is cut into prompt and answer, and however the answer comes."""
+    tokenizer, ids = answer
+    prompt, rest = ids[: cut % (len(ids) + 1)], ids[cut % (len(ids) + 1) :]
+    expected = answer_text(tokenizer, prompt, rest)
+    assert streamed(tokenizer, rest, [], cuts, prompt)[0] == expected
+    offsets = [len(answer_text(tokenizer, prompt, rest[:count])) for count in range(len(rest))]
+    assert [*TextStream(tokenizer, [], prompt).push(rest).offsets] == offsets
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_prompt_and_answer_are_the_text_of_all_ids(name: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    ids = tokenizer.encode("the cat a cat", add_bos=True)
+    for place in range(len(ids) + 1):
+        prompt, answer = ids[:place], ids[place:]
+        assert tokenizer.decode(prompt) + streamed(tokenizer, answer, [], [], prompt)[0] == tokenizer.decode(ids)
+
+
+def test_the_space_between_prompt_and_answer_is_kept() -> None:
+    the, cat = (Backend.from_str(KINDS["sentencepiece"].decode()).token_to_id(piece) for piece in ("▁the", "▁cat"))
+    assert streamed(SPACES, [cat], [], [], [0, the])[0] == " cat"
+    assert streamed(SPACES, [cat], [], [], [0])[0] == "cat"
+
+
+@pytest.mark.parametrize("tokenizer", [BYTES, SPACES])
+def test_half_a_character_belongs_to_the_answer_that_completes_it(tokenizer: Tokenizer) -> None:
+    text = "é 🙈你 "
+    ids = tokenizer.encode(text, add_bos=False)
+    for place in range(len(ids) + 1):
+        first = streamed(tokenizer, ids[:place], [], [])[0]
+        assert text.startswith(first)
+        assert first + streamed(tokenizer, ids[place:], [], [], ids[:place])[0] == text
+
+
+def test_bytes_that_are_no_text_and_the_character_for_them_stay() -> None:
+    never = BYTES.encode("ÿ", add_bos=False)[-1:]  # no character goes on with it
+    assert streamed(BYTES, never, [], [])[0] == "\ufffd"
+    for tokenizer in (BYTES, SPACES, TOKENIZERS["metaspace"]):
+        assert streamed(tokenizer, tokenizer.encode("a\ufffd", add_bos=False), [], [])[0] == "a\ufffd"
+
+
+def test_offsets_are_places_of_characters() -> None:
+    ids = [*BYTES.encode("a🙈b", add_bos=False), 0, *BYTES.encode("你c", add_bos=False)]
+    stream = TextStream(BYTES, ["c"], BYTES.encode("x", add_bos=False))
+    offsets = [place for token in ids for place in stream.push([token]).offsets]
+    split = len(BYTES.encode("🙈", add_bos=False)), len(BYTES.encode("你", add_bos=False))
+    assert min(split) > 1
+    assert offsets == [0, *[1] * split[0], 2, 3, *[3] * split[1], 4]
+
+
+@pytest.mark.parametrize(
+    ("stop", "answer", "text", "kept"),
+    [
+        ("<|end|>", "cat<|end|>a", "cat", 4),
+        ("t<|end|>", "cat<|end|>a", "ca", 4),
+        ("<|end|>a", "cat<|end|>ax", "cat", 5),
+        ("t<|end|><s>a", "cat<|end|><s>ax", "ca", 6),
+        ("<s><s>", "a<s>b<s><s>c", "ab", 5),
+        ("<|end|>", "é<|end|>a", "é", 3),
+        ("<|end|>a", "cat<|end|>x", "catx", None),
+        ("t<|end|>a", "cat<s><|end|>a", "cata", None),
+        ("end", "cat<|end|>a", "cata", None),
+        ("ta", "cat<|end|>ax", "ca", 5),
+    ],
+)
+@pytest.mark.parametrize("other", [[], ["never<s>"]])
+def test_a_stop_string_may_hold_special_tokens(
+    stop: str, answer: str, text: str, kept: int | None, other: list[str]
+) -> None:
+    ids = BYTES.encode(answer, add_bos=False)
+    for cuts in ([], list(range(len(ids)))):
+        result = streamed(BYTES, ids, [stop, *other], cuts)
+        assert result[:3] == (text, kept or len(ids), kept is not None)
+
+
+@settings(max_examples=300, deadline=None)
+@given(answer=answers(), cuts=st.lists(st.integers(0, 1000), max_size=5), data=st.data())
+def test_stop_strings_with_special_tokens_are_found_where_these_are_spelled_out(
+    answer: tuple[Tokenizer, list[int]], cuts: list[int], data: st.DataObject
+) -> None:
+    tokenizer, others = answer
+    special = st.sampled_from(sorted(tokenizer.special_tokens.values()))
+    ids = [token for other in others for token in ([data.draw(special)] if data.draw(st.booleans()) else []) + [other]]
+    spelled = st.sampled_from(["", "a", "t", " ", "你", "<s>", "<|end|>"])
+    stop = data.draw(spelled) + data.draw(st.sampled_from(["<s>", "<|end|>"])) + data.draw(spelled)
+    text, kept, stopped, _ = streamed(tokenizer, ids, [stop], cuts)
+
+    def marked(text: str) -> str:
+        return text.replace("<s>", "\x00").replace("<|end|>", "\x01")
+
+    seen, shown = "", ""
+    for count, token in enumerate(ids, 1):
+        after = text_of(tokenizer, ids[:count])
+        seen += after[len(shown) :]
+        shown = after
+        if token in tokenizer.special_tokens.values():
+            seen += marked(tokenizer.token_text(token))
+        if (place := seen.find(marked(stop))) >= 0:
+            cut = len(seen[:place].replace("\x00", "").replace("\x01", ""))
+            assert (text, kept, stopped) == (shown[:cut], count, True)
+            return
+    assert (text, kept, stopped) == (shown, len(ids), False)
 
 
 @settings(max_examples=300, deadline=None)
@@ -133,16 +241,16 @@ def test_what_was_shown_is_never_taken_back(answer: tuple[Tokenizer, list[int]],
 
 def test_no_half_character_is_shown() -> None:
     ids = BYTES.encode("a🙂b", add_bos=False)
-    stream = TextStream(BYTES, [])
+    stream = TextStream(BYTES, [], [])
     assert [stream.push([token]).text for token in ids] == ["a", *[""] * (len(ids) - 3), "🙂", "b"]
 
 
 def test_beginning_of_a_stop_string_is_held_back_until_it_is_none() -> None:
-    stream = TextStream(BYTES, ["stop!"])
+    stream = TextStream(BYTES, ["stop!"], [])
     shown = [stream.push([token]).text for token in BYTES.encode("x stopped", add_bos=False)]
     assert "".join(shown[:4]) == "x "
     assert "".join(shown) + stream.finish() == "x stopped"
-    held = TextStream(BYTES, ["stop!"])
+    held = TextStream(BYTES, ["stop!"], [])
     assert held.push(BYTES.encode("x stop", add_bos=False)).text == "x "
     assert held.finish() == "stop"
     assert held.finish() == ""
@@ -150,7 +258,7 @@ def test_beginning_of_a_stop_string_is_held_back_until_it_is_none() -> None:
 
 def test_ids_after_the_stop_are_not_kept() -> None:
     ids = BYTES.encode("a.b.c", add_bos=False)
-    stream = TextStream(BYTES, ["."])
+    stream = TextStream(BYTES, ["."], [])
     update = stream.push(ids)
     assert (update.text, update.kept, update.stopped) == ("a", 2, True)
     again = stream.push(ids)
@@ -159,7 +267,7 @@ def test_ids_after_the_stop_are_not_kept() -> None:
 
 
 def test_cost_of_a_token_does_not_grow_with_the_text() -> None:
-    stream = TextStream(BYTES, ["never"])
+    stream = TextStream(BYTES, ["never"], [])
     bad = BYTES.encode("é", add_bos=False)[:1]  # the first of two bytes: never a character
     for ids in (BYTES.encode("the cat. ", add_bos=False), bad):
         stream.push(ids * 200)
@@ -185,7 +293,7 @@ def test_cost_of_a_token_does_not_grow_with_the_text() -> None:
 )
 def test_unusable_stop_strings_are_refused(stop: object, message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        TextStream(BYTES, stop)  # type: ignore[arg-type]
+        TextStream(BYTES, stop, [])  # type: ignore[arg-type]
 
 
 # Chat template

@@ -21,12 +21,14 @@ class Choice:
     index: int
     text: str = ""
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
     result: Result | None = None
 
     def add(self, piece: Piece) -> None:
         """Append what a round wrote."""
         self.text += piece.text
         self.logprobs += piece.logprobs
+        self.offsets += piece.offsets
         self.result = piece.result
 
     @property
@@ -51,22 +53,22 @@ class Answer:
         for choice in choices:
             content = {"message": {"role": "assistant", "content": choice.text, "refusal": None}}
             item: dict[str, Any] = {"index": choice.index, **(content if self.chat else {"text": choice.text})}
-            items.append(item | self._end(choice.finish_reason, choice.logprobs, 0))
+            items.append(item | self._end(choice.finish_reason, choice.logprobs, choice.offsets))
         body = self._head("chat.completion" if self.chat else "text_completion")
         return body | {"choices": items, "usage": usage(choices, answers_per_prompt)}
 
     def opening(self, index: int) -> dict[str, Any]:
         """The first chunk of a chat answer: who speaks."""
         item = {"index": index, "delta": {"role": "assistant", "content": ""}}
-        return self._chunk([item | self._end(None, (), 0)])
+        return self._chunk([item | self._end(None, (), ())])
 
-    def chunk(self, choice: Choice, piece: Piece, offset: int) -> dict[str, Any]:
-        """What a round wrote; ``offset`` is the length of the text before it."""
+    def chunk(self, choice: Choice, piece: Piece) -> dict[str, Any]:
+        """What a round wrote."""
         if self.chat:
             item: dict[str, Any] = {"index": choice.index, "delta": {"content": piece.text} if piece.text else {}}
         else:
             item = {"index": choice.index, "text": piece.text}
-        return self._chunk([item | self._end(choice.finish_reason, piece.logprobs, offset)])
+        return self._chunk([item | self._end(choice.finish_reason, piece.logprobs, piece.offsets)])
 
     def closing(self, choices: Sequence[Choice], answers_per_prompt: int) -> dict[str, Any]:
         """The chunk with the usage, which has no choices."""
@@ -78,10 +80,10 @@ class Answer:
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
-    def _end(self, reason: str | None, logprobs: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
+    def _end(self, reason: str | None, logprobs: Sequence[TokenLogprob], offsets: Sequence[int]) -> dict[str, Any]:
         values: dict[str, Any] | None = None
         if self.logprobs:
-            values = self._chat_logprobs(logprobs) if self.chat else self._completion_logprobs(logprobs, offset)
+            values = self._chat_logprobs(logprobs) if self.chat else self._completion_logprobs(logprobs, offsets)
         return {"logprobs": values, "finish_reason": reason}
 
     def _chat_logprobs(self, items: Sequence[TokenLogprob]) -> dict[str, Any]:
@@ -95,14 +97,12 @@ class Answer:
 
         return {"content": [full(item) for item in items], "refusal": None}
 
-    def _completion_logprobs(self, items: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
-        texts = [self.texts.text(item.token) for item in items]
-        starts = [offset + sum(map(len, texts[:i])) for i in range(len(texts))]
+    def _completion_logprobs(self, items: Sequence[TokenLogprob], offsets: Sequence[int]) -> dict[str, Any]:
         return {
-            "tokens": texts,
+            "tokens": [self.texts.text(item.token) for item in items],
             "token_logprobs": [item.logprob for item in items],
             "top_logprobs": [{self.texts.text(token): logprob for token, logprob in item.top} for item in items],
-            "text_offset": starts,
+            "text_offset": list(offsets),
         }
 
 

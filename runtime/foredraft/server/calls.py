@@ -10,7 +10,7 @@ from typing import Any
 from foredraft.sampling.params import SamplingParams
 from foredraft.server.api_errors import refuse
 from foredraft.server.fields import NEEDS
-from foredraft.text.stream import check_stops
+from foredraft.text.stops import check_stops
 
 COMPLETION_TOKENS = 16
 """Default of ``max_tokens`` for /v1/completions, as OpenAI has it."""

@@ -75,7 +75,7 @@ class Exchange:
     async def _events(self) -> AsyncIterator[bytes]:
         tracers = [self._service.tracer() if self._call.trace else None for _ in self._jobs]
         opened: set[int] = set()
-        async for choice, piece, offset in self._pieces():
+        async for choice, piece in self._pieces():
             if self._call.chat and choice.index not in opened:
                 opened.add(choice.index)
                 yield _event(self._answer.opening(choice.index))
@@ -83,24 +83,23 @@ class Exchange:
             trace = {"foredraft": tracer.describe(piece).to_json()} if tracer else {}
             told = piece.text or piece.logprobs or piece.result
             if told or (trace and piece.tokens):
-                chunk = self._answer.chunk(choice, piece, offset)
+                chunk = self._answer.chunk(choice, piece)
                 yield _event(chunk | trace)
         if self._call.include_usage:
             yield _event(self._answer.closing(self._choices, self._call.n))
         yield b"data: [DONE]\n\n"
 
-    async def _pieces(self) -> AsyncIterator[tuple[Choice, Piece, int]]:
-        """What the rounds of all answers wrote, until all are finished, and how much text came before it."""
+    async def _pieces(self) -> AsyncIterator[tuple[Choice, Piece]]:
+        """What the rounds of all answers wrote, until all are finished."""
         left = len(self._choices)
         while left:
             index, event = await self._inbox.get()
             if isinstance(event, Failure):
                 raise event.error
             choice = self._choices[index]
-            offset = len(choice.text)
             choice.add(event)
             left -= event.result is not None
-            yield choice, event, offset
+            yield choice, event
 
     @contextlib.asynccontextmanager
     async def _attended(self, receive: Receive) -> AsyncIterator[None]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from foredraft.server.api_errors import refuse
 from foredraft.server.schema import Schema, check_object
-from foredraft.text.stream import MAX_STOP_LENGTH, MAX_STOPS
+from foredraft.text.stops import MAX_STOP_LENGTH, MAX_STOPS
 
 MAX_CHOICES = 16
 MAX_TOP_LOGPROBS = 20

@@ -46,7 +46,8 @@ def _steps(job: Job, slot: Slot, cached: int, alone: Callable[[], bool]) -> Gene
             if chunk.result:
                 chunk.result.stats.cached_tokens = cached
                 chunk.result.stats.seconds_prefill += seconds
-            yield Piece(chunk.text, chunk.tokens, chunk.result, chunk.round, slot.tap.drain(len(chunk.tokens)))
+            logprobs = slot.tap.drain(len(chunk.tokens))
+            yield Piece(chunk.text, chunk.tokens, chunk.result, chunk.round, chunk.offsets, logprobs)
 
 
 def _prompt(chain: Chain, tokens: list[int], alone: Callable[[], bool]) -> Generator[None, None, None]:

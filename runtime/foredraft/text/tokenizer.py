@@ -13,7 +13,8 @@ class Tokenizer:
     """Text to token ids and back; safe to share by threads.
 
     ``bos_id`` is the token that begins a text, or None; ``add_bos`` says whether the model wants it, and is
-    the default of ``encode``. Raises BundleError if ``data`` is not a tokenizer.json.
+    the default of ``encode``. ``special_tokens`` maps the spelling of each special token to its id.
+    Raises BundleError if ``data`` is not a tokenizer.json.
     """
 
     def __init__(self, data: bytes, bos_id: int | None = None, add_bos: bool = False) -> None:
@@ -27,7 +28,8 @@ class Tokenizer:
         self.bos_id = bos_id
         self.add_bos = add_bos
         added = self._backend.get_added_tokens_decoder()
-        self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
+        self.special_tokens = {token.content: token_id for token_id, token in added.items() if token.special}
+        self._special_ids = frozenset(self.special_tokens.values())
         self._byte_ids = self._find_byte_ids()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 from foredraft_exporter.build import export
 from tests.fixtures import EOS, tiny_checkpoint
 from tests.runtime.server.process import Server
+from tests.runtime.tokenizers_for_tests import sentencepiece
 
 Serve = Callable[..., Server]
 
@@ -66,3 +68,23 @@ def server(start_server: Serve, tiny: Path) -> Server:
 def smollm2_server(start_server: Serve, smollm2: Path) -> Server:
     """SmolLM2 with a short queue."""
     return start_server(smollm2, "--queue", "8", "--context", "1024", "--policy", "auto")
+
+
+@pytest.fixture(scope="session")
+def spaces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle whose decoder strips the space before a text's first word, as that of Llama 2 does; it writes words more
+    often than bytes. Read only.
+    """
+    folder = tmp_path_factory.mktemp("spaces")
+    checkpoint = tiny_checkpoint(folder / "checkpoint", vocab_size=300)
+    (checkpoint / "tokenizer.json").write_bytes(sentencepiece())
+    special = {"bos_token": "<s>", "add_bos_token": True}
+    (checkpoint / "tokenizer_config.json").write_text(json.dumps(special))
+    (checkpoint / "generation_config.json").write_text("{}")
+    config = json.loads((checkpoint / "config.json").read_text()) | {"bos_token_id": 0, "eos_token_id": None}
+    (checkpoint / "config.json").write_text(json.dumps(config))
+    tensors = load_file(checkpoint / "model.safetensors")
+    tensors["lm_head.weight"][2:258] /= 2
+    save_file(tensors, checkpoint / "model.safetensors")
+    export(checkpoint, folder / "spaces.foredraft")
+    return folder / "spaces.foredraft"

@@ -69,7 +69,8 @@ def test_a_conversation_with_the_overlay(browser: webdriver.Chrome, page_server:
     assert int(shown["tokens"]) == expected["usage"]["completion_tokens"]
     drafted = answer.find_elements(By.CSS_SELECTOR, ".token:not(.own)")
     assert len(drafted) == int(shown["drafts accepted"]) > 0
-    assert len(answer.find_elements(By.CSS_SELECTOR, ".token.own")) == int(shown["rounds"]) + 1
+    own = len(answer.find_elements(By.CSS_SELECTOR, ".token.own"))
+    assert int(shown["rounds"]) + 1 - own in (0, 1)  # a last token that is half a character is not shown
     assert float(shown["tokens/s"]) > 0 and "rejected" in shown
     assert len(browser.find_elements(By.CSS_SELECTOR, ".round")) == int(shown["rounds"])
     assert "drafted: " in browser.find_element(By.ID, "legend").text

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from foredraft import Bundle, SamplingParams, Session
+from tests.fixtures import EOS
+from tests.runtime.answer_texts import text_of
+from tests.runtime.server.conftest import Serve
 from tests.runtime.server.process import Server
 
 
@@ -47,6 +50,73 @@ def test_a_stop_string_cuts_text_tokens_and_counts_at_one_place(server: Server, 
             assert cut["choices"][0]["finish_reason"] == "stop"
             shown = pieces(server, "abcabcabc", stop=[stop], **sampling)
             assert "".join(shown) == alone.text  # no beginning of the stop string has leaked
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+def test_prompt_and_answer_are_the_text_of_all_tokens(start_server: Serve, spaces: Path, temperature: float) -> None:
+    """Also where the decoder strips the space before a text's first word; from the server, and from Python."""
+    served = start_server(spaces)
+    session = Session(Bundle.open(spaces), threads=1)
+    tokenizer = session.bundle.tokenizer
+    spaced = 0
+    for prompt in ("a", "the ca", "é", "cat.", "the "):
+        for seed in range(4):
+            sampling = {"temperature": temperature, "seed": seed}
+            whole = served.complete(prompt, max_tokens=9, **sampling)
+            alone = session.generate(prompt, max_tokens=9, sampling=SamplingParams(**sampling))
+            chunks = session.stream(prompt, max_tokens=9, sampling=SamplingParams(**sampling))
+            parts = served.complete(prompt, max_tokens=9, stream=True, **sampling).events
+            ids = session.encode(prompt)
+            assert text_of(tokenizer, ids + alone.tokens) == text_of(tokenizer, ids) + alone.text
+            assert whole.text == alone.text == "".join(chunk.text for chunk in chunks)
+            assert alone.text == "".join(part["choices"][0]["text"] for part in parts if part["choices"])
+            spaced += alone.text.startswith(" ")
+    assert spaced  # or the test says nothing
+
+
+def test_a_stop_string_may_be_or_hold_special_tokens(server: Server, tiny: Path) -> None:
+    session = Session(Bundle.open(tiny), threads=1)
+    tokenizer = session.bundle.tokenizer
+    found = 0
+    for seed in range(40):
+        sampling: dict[str, Any] = {"temperature": 1.5, "seed": seed}
+        plain = session.generate("abc", max_tokens=60, sampling=SamplingParams(**sampling))
+        special = [place for place, token in enumerate(plain.tokens) if tokenizer.is_silent(token)]
+        if not special or special[0] == 0 or plain.tokens[special[0]] == EOS:
+            continue
+        place = special[0]
+        before, spelled = (tokenizer.token_text(plain.tokens[at]) for at in (place - 1, place))
+        if not before.isascii():
+            continue
+        found += 1
+        text = text_of(tokenizer, session.encode("abc") + plain.tokens[:place])[len("abc") :]
+        for stop, left in ((spelled, text), (before + spelled, text[:-1])):
+            cut = server.complete("abc", max_tokens=60, stop=["never", stop], **sampling).json
+            alone = session.generate("abc", max_tokens=60, stop=[stop], sampling=SamplingParams(**sampling))
+            assert alone.tokens == plain.tokens[: place + 1]
+            assert alone.text == left == cut["choices"][0]["text"]
+            assert cut["usage"]["completion_tokens"] == place + 1
+            assert "".join(pieces(server, "abc", stop=[stop], **sampling)) == alone.text
+    assert found > 2  # or the test says nothing
+
+
+def test_offsets_are_places_in_the_text_streamed_and_whole(server: Server, tiny: Path) -> None:
+    tokenizer = Bundle.open(tiny).tokenizer
+    split = checked = 0
+    for seed in range(8):
+        fields: dict[str, Any] = {"logprobs": 1, "temperature": 1.2, "seed": seed, "max_tokens": 40}
+        whole = server.complete("漢字 👍", **fields).json["choices"][0]
+        events = server.complete("漢字 👍", stream=True, **fields).events
+        given = [event["choices"][0]["logprobs"] for event in events if event["choices"]]
+        assert [place for part in given for place in part["text_offset"]] == whole["logprobs"]["text_offset"]
+        offsets, spelled = whole["logprobs"]["text_offset"], whole["logprobs"]["tokens"]
+        assert offsets == sorted(offsets) and offsets[0] == 0 and offsets[-1] <= len(whole["text"])
+        for place, text, before in zip(offsets, spelled, ["", *spelled], strict=False):
+            split += text.startswith("bytes:")
+            if not before.startswith("bytes:") and len(tokenizer.encode(text, add_bos=False)) == 1 == len(text):
+                assert whole["text"][place] == text
+                checked += 1
+    assert split and checked > 20  # or the test says nothing
 
 
 def test_there_is_one_bos(server: Server) -> None:
