@@ -80,7 +80,7 @@ def record(options: argparse.Namespace) -> None:
             if taken[category] >= options.per_category:
                 continue
             taken[category] += 1
-            prompt = session.encode(None, [{"role": "user", "content": question["turns"][0]}])
+            prompt = session.encode(messages=[{"role": "user", "content": question["turns"][0]}])
             output = list(session.generate(prompt, max_tokens=options.max_tokens).tokens)
             trace = {"category": category, "prompt": prompt, "output": output, "top": top.rows[: len(output)]}
             out.write(json.dumps(trace) + "\n")

@@ -11,7 +11,6 @@ from tokenizers import Tokenizer as Backend
 from foredraft.bundle.manifest import TokenizerInfo
 from foredraft.errors import BundleError, CheckpointError
 from foredraft.text import ChatTemplate, Tokenizer
-from foredraft.text.template_probe import content_form, drops_system
 from foredraft_exporter.sources.checkpoint import Checkpoint, CheckpointInfo
 
 _NAMED = 5
@@ -96,11 +95,10 @@ def _template(info: CheckpointInfo, tokenizer: Tokenizer, written: TokenizerInfo
         return
     names = [tokenizer.token_text(index) if index is not None else "" for index in (written.bos_id, _first(written))]
     try:
-        template = ChatTemplate(info.chat_template, *names)
-        content_form(template)
+        traits = ChatTemplate(info.chat_template, *names).traits
     except BundleError as error:
         raise CheckpointError(f"{info.name}: {error}") from error
-    if drops_system(template):
+    if not traits.system:
         yield "the chat template leaves out system messages: what they say does not reach the model"
 
 

@@ -7,10 +7,10 @@ import functools
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Self, TypeVar, cast
+from typing import Self, TypeVar, Unpack, cast
 
+from foredraft.request import RequestFields
 from foredraft.result import Chunk, Result
-from foredraft.sampling.params import SamplingParams
 from foredraft.session import Session
 
 T = TypeVar("T")
@@ -40,42 +40,25 @@ class AsyncSession:
         """Wait for the round that is being run, and end the thread."""
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
 
-    async def generate(
-        self,
-        prompt: str | Sequence[int] | None = None,
-        *,
-        messages: Sequence[dict[str, str]] | None = None,
-        max_tokens: int | None = None,
-        sampling: SamplingParams | None = None,
-        stop: Sequence[str] = (),
-    ) -> Result:
+    async def generate(self, prompt: str | Sequence[int] | None = None, **fields: Unpack[RequestFields]) -> Result:
         """The whole answer at once; arguments and errors as for ``Session.generate``.
 
         If the task is cancelled, the answer ends with the round that is being run.
         """
-        chunks = self.stream(prompt, messages=messages, max_tokens=max_tokens, sampling=sampling, stop=stop)
-        async for chunk in chunks:
+        async for chunk in self.stream(prompt, **fields):
             result = chunk.result
         assert result is not None  # the last chunk of a stream carries it
         return result
 
     async def stream(
-        self,
-        prompt: str | Sequence[int] | None = None,
-        *,
-        messages: Sequence[dict[str, str]] | None = None,
-        max_tokens: int | None = None,
-        sampling: SamplingParams | None = None,
-        stop: Sequence[str] = (),
+        self, prompt: str | Sequence[int] | None = None, **fields: Unpack[RequestFields]
     ) -> AsyncGenerator[Chunk, None]:
         """The answer piece by piece; arguments as for ``Session.stream``.
 
         Raises RequestError with the first piece if the request cannot be served. Whoever stops reading early should
         call ``aclose`` (or use ``contextlib.aclosing``): the next text can then begin.
         """
-        begin = functools.partial(
-            self.session.stream, prompt, messages=messages, max_tokens=max_tokens, sampling=sampling, stop=stop
-        )
+        begin = functools.partial(self.session.stream, prompt, **fields)
         async with self._turn:
             chunks = cast(Generator[Chunk, None, None], await self._run(begin))
             try:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from foredraft.errors import RequestError
 from foredraft.loop.chain import Chain
 from foredraft.loop.generate import Writer
 from foredraft.loop.rounds import Round
+from foredraft.request import Request, RequestFields
 from foredraft.result import Chunk, FinishReason, Result, Statistics
 from foredraft.sampling.params import SamplingParams
 from foredraft.sampling.picking import make_picker
@@ -76,64 +77,28 @@ class Session:
         self.level_names = (*self.drafter.level_names, *(f"exit-{layer}" for layer in manifest.exits))
         self.scheduler = self._scheduler(policy)
 
-    def generate(
-        self,
-        prompt: str | Sequence[int] | None = None,
-        *,
-        messages: Sequence[dict[str, str]] | None = None,
-        max_tokens: int | None = None,
-        sampling: SamplingParams | None = None,
-        stop: Sequence[str] = (),
-    ) -> Result:
+    def generate(self, prompt: str | Sequence[int] | None = None, **fields: Unpack[RequestFields]) -> Result:
         """The whole answer at once; arguments as for ``stream``."""
-        for chunk in self.stream(prompt, messages=messages, max_tokens=max_tokens, sampling=sampling, stop=stop):
+        for chunk in self.stream(prompt, **fields):
             result = chunk.result
         assert result is not None  # the last chunk of a stream carries it
         return result
 
-    def stream(
-        self,
-        prompt: str | Sequence[int] | None = None,
-        *,
-        messages: Sequence[dict[str, str]] | None = None,
-        max_tokens: int | None = None,
-        sampling: SamplingParams | None = None,
-        stop: Sequence[str] = (),
-    ) -> Iterator[Chunk]:
+    def stream(self, prompt: str | Sequence[int] | None = None, **fields: Unpack[RequestFields]) -> Iterator[Chunk]:
         """Write an answer to a prompt (text or token ids) or to chat messages, yielding it piece by piece.
 
-        ``max_tokens`` defaults to what the context leaves; ``stop`` strings end the answer and are not part of it.
-        Raises RequestError before anything runs if the request cannot be served.
+        The arguments are those of ``Request``. Raises RequestError before anything runs if the request cannot be
+        served.
         """
-        tokens = self.encode(prompt, messages)
-        limit = self._limit(tokens, max_tokens)
-        text = TextStream(self.bundle.tokenizer, stop, tokens)
-        return self._answer(tokens, limit, sampling or SamplingParams(), text)
+        request = Request(prompt, **fields)
+        tokens = request.encode(self.bundle)
+        limit = self._limit(tokens, request.max_tokens)
+        text = TextStream(self.bundle.tokenizer, request.stop, tokens)
+        return self._answer(tokens, limit, request.sampling or SamplingParams(), text)
 
-    def encode(self, prompt: str | Sequence[int] | None, messages: Sequence[dict[str, str]] | None = None) -> list[int]:
-        """The token ids that a prompt or a list of chat messages stands for."""
-        if (prompt is None) == (messages is None):
-            raise RequestError("give either a prompt or messages")
-        info, vocab = self.bundle.manifest.tokenizer, self.bundle.manifest.model.vocab_size
-        if messages is not None:
-            template = self.bundle.chat_template
-            if template is None:
-                raise RequestError(f"{self.bundle.path}: this model has no chat template; give a prompt instead")
-            prompt = template.render(list(messages))
-        if isinstance(prompt, str):
-            tokens = self.bundle.tokenizer.encode(prompt, add_bos=info.add_bos)
-        else:
-            tokens = [int(token) for token in prompt or ()]
-        bad = next((token for token in tokens if not 0 <= token < vocab), None)
-        if bad is not None:
-            text = self.bundle.tokenizer.token_text(bad)
-            named = f" ({text!r})" if text else ""
-            raise RequestError(f"token id {bad}{named} in the prompt: this model has ids 0 to {vocab - 1}")
-        if not tokens and info.bos_id is not None:
-            tokens = [info.bos_id]
-        if not tokens:
-            raise RequestError("the prompt is empty and this model has no BOS token to start from; give a prompt")
-        return tokens
+    def encode(self, prompt: str | Sequence[int] | None = None, **fields: Unpack[RequestFields]) -> list[int]:
+        """The token ids that a prompt or chat messages stand for; arguments as for ``stream``."""
+        return Request(prompt, **fields).encode(self.bundle)
 
     def _limit(self, tokens: list[int], max_tokens: int | None) -> int:
         room = self.context - len(tokens)

@@ -22,7 +22,7 @@ def _render(bundle: Path, template: str) -> str:
 
 
 def test_a_sound_one(bundle: Path) -> None:
-    assert _render(bundle, "{{ messages[0]['content'] }}") == "hi"
+    assert _render(bundle, "{% for m in messages %}{{ m['content'] }}{% endfor %}") == "hi"
 
 
 @pytest.mark.parametrize(

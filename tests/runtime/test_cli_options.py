@@ -64,7 +64,14 @@ def test_generate_streams_text_and_ends_with_statistics(capsys: pytest.CaptureFi
     assert err == ("2 tokens, 20.0 tokens/s, 2.00 tokens per forward, drafter blend, 1 of 3 drafts accepted\n")
     assert FakeSession.opened == {"drafter": "blend", "lowering": "auto"}
     (asked,) = FakeSession.asked
-    assert asked == {"prompt": "Hi", "max_tokens": None, "sampling": SamplingParams(), "stop": ()}
+    defaults = {"max_tokens": None, "sampling": SamplingParams(), "stop": ()}
+    assert asked == {"prompt": "Hi", "chat_template_kwargs": {}, "split_special_tokens": False, **defaults}
+    FakeSession.asked.clear()
+    given = ["--chat", "--chat-template-kwargs", '{"enable_thinking": false}', "--split-special-tokens"]
+    assert run("generate", "B", "--prompt", "Hi", *given) == 0
+    (asked,) = FakeSession.asked
+    assert asked["chat_template_kwargs"] == {"enable_thinking": False} and asked["split_special_tokens"] is True
+    capsys.readouterr()
     assert run("generate", "B", "--prompt", "Hi", "--quiet") == 0
     assert capsys.readouterr().err == ""
 
@@ -124,12 +131,14 @@ def test_prompt_comes_from_a_file_or_standard_input(tmp_path: Path, monkeypatch:
         ("generate B --prompt a --no-draft --policy fixed:4", 2, "drafting is off"),
         ("generate B --prompt a --drafter none --policy fixed:4", 2, "drafting is off"),
         ("chat B --no-draft --drafter context", 2, "contradict"),
-        ("generate B --prompt a --temperature nan", 2, "--temperature: got nan, expected 0 (greedy) or"),
+        ("generate B --prompt a --temperature nan", 2, "--temperature: got nan, expected a number from 0"),
         ("generate B --prompt a --top-k -1", 2, "--top-k: got -1"),
         ("generate B --prompt a --repetition-penalty 0", 2, "--repetition-penalty: got 0.0"),
         ("generate B --prompt a --seed x", 2, "--seed"),
         ("generate B --prompt a --max-tokens -1", 2, "--max-tokens"),
         ("generate B --prompt a --lowering fast", 2, "fast"),
+        ("generate B --prompt a --chat-template-kwargs {", 2, "--chat-template-kwargs"),
+        ("generate B --prompt a --chat-template-kwargs []", 2, "got list, expected a JSON object"),
         ("generate", 2, "BUNDLE"),
         ("generat B", 2, "did you mean 'generate'"),
         ("zzz", 2, "expected one of generate, chat"),

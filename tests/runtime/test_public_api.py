@@ -8,26 +8,15 @@ import inspect
 import pytest
 
 import foredraft
+from foredraft.request import Request, RequestFields
 
 NAMES = ["AsyncSession", "Bundle", "Chunk", "ForedraftError", "Result", "SamplingParams", "Session", "Statistics"]
-_WRITING = (
-    "self",
-    "prompt: str | Sequence[int] | None = None",
-    "*",
-    "messages: Sequence[dict[str, str]] | None = None",
-    "max_tokens: int | None = None",
-    "sampling: SamplingParams | None = None",
-    "stop: Sequence[str] = ()",
-)
+_WRITING = ("self", "prompt: str | Sequence[int] | None = None", "**fields: Unpack[RequestFields]")
 SIGNATURES = {
     "Bundle.open": ("path: str | Path", "*", "require_signature: bool = False", "key: str | Path | None = None"),
     "Session.generate": _WRITING,
     "Session.stream": _WRITING,
-    "Session.encode": (
-        "self",
-        "prompt: str | Sequence[int] | None",
-        "messages: Sequence[dict[str, str]] | None = None",
-    ),
+    "Session.encode": _WRITING,
     "AsyncSession.__init__": ("self", "session: Session"),
     "AsyncSession.generate": _WRITING,
     "AsyncSession.stream": _WRITING,
@@ -46,9 +35,19 @@ FIELDS = {
         "seed",
     ],
     "Result": ["text", "tokens", "finish_reason", "stats"],
-    "Chunk": ["text", "tokens", "result", "round"],
+    "Chunk": ["text", "tokens", "result", "round", "offsets"],
 }
 STATISTICS = {"drafter", "prompt_tokens", "cached_tokens", "tokens", "rounds", "drafted", "accepted", "levels"}
+
+
+REQUEST = [
+    "messages",
+    "chat_template_kwargs",
+    "split_special_tokens",
+    "max_tokens",
+    "sampling",
+    "stop",
+]
 
 
 def find(name: str) -> object:
@@ -60,6 +59,11 @@ def test_names() -> None:
     assert sorted(foredraft.__all__) == NAMES
     for name in NAMES:
         assert inspect.isclass(getattr(foredraft, name))
+
+
+def test_the_fields_of_a_request() -> None:
+    assert list(RequestFields.__annotations__) == REQUEST
+    assert [field.name for field in dataclasses.fields(Request)] == ["prompt", *REQUEST]
 
 
 @pytest.mark.parametrize("name", SIGNATURES)

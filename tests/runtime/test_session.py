@@ -161,8 +161,8 @@ def test_exactly_one_bos(tiny_bundle: Bundles) -> None:
     assert writer.encode("ab") == [BOS, 97, 98]
     assert writer.encode("<s>ab") == [BOS, 97, 98]
     messages = [{"role": "user", "content": "ab"}]
-    assert writer.encode(None, messages).count(BOS) == 1
-    assert EOS in writer.encode(None, messages)
+    assert writer.encode(messages=messages).count(BOS) == 1
+    assert EOS in writer.encode(messages=messages)
 
 
 def test_an_empty_prompt_starts_from_bos(tiny_bundle: Bundles) -> None:

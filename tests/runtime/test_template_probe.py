@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foredraft.errors import BundleError
-from foredraft.text.chat_template import ChatTemplate
-from foredraft.text.template_probe import content_form, drops_system
+from foredraft.text.template_probe import read_traits
 
 CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 PARTS = "{% for m in messages %}[{{ m.role }}]{% for c in m.content %}{{ c.text }}{% endfor %}{% endfor %}"
@@ -41,7 +40,7 @@ ONE_TURN = "{% if messages | length > 1 %}{{ raise_exception('one turn') }}{% en
     ],
 )
 def test_the_form_in_which_the_text_arrives(source: str, form: str) -> None:
-    assert content_form(ChatTemplate(source)) == form
+    assert read_traits(source).content == form
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,7 @@ def test_the_form_in_which_the_text_arrives(source: str, form: str) -> None:
 )
 def test_a_template_that_loses_text_or_takes_none_is_refused(source: str, what: str) -> None:
     with pytest.raises(BundleError, match=what):
-        content_form(ChatTemplate(source))
+        read_traits(source)
 
 
 @pytest.mark.parametrize(
@@ -71,4 +70,35 @@ def test_a_template_that_loses_text_or_takes_none_is_refused(source: str, what: 
     ],
 )
 def test_a_system_message_that_is_lost_without_a_word(source: str, drops: bool) -> None:
-    assert drops_system(ChatTemplate(source)) is drops
+    assert read_traits(source).system is not drops
+
+
+TOOLS = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}{% for call in m.tool_calls or [] %}"
+    "<call>{{ call.function | tojson }}{% endfor %}{% endfor %}"
+)
+NAMES = "{% for m in messages %}{{ m.name or m.role }}: {{ m.content }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("source", "names", "calls", "results"),
+    [
+        (CHATML, False, False, True),
+        (TOOLS, False, True, True),
+        (NAMES, True, False, True),
+        ("{% for m in messages if m.role != 'tool' %}{{ m.content }}{% endfor %}", False, False, False),
+        ("{% for m in messages %}{{ m.content }}{% if m.role == 'tool' %}{{ m.x.y }}{% endif %}{% endfor %}", 0, 0, 0),
+    ],
+)
+def test_what_else_reaches_the_prompt(source: str, names: bool, calls: bool, results: bool) -> None:
+    traits = read_traits(source)
+    assert (traits.names, traits.tool_calls, traits.tool_results) == (names, calls, results)
+
+
+def test_the_variables_that_a_template_reads() -> None:
+    source = (
+        "{% set own = enable_thinking | default(true) %}{% if custom is defined and own %}{{ strftime_now('%Y') }}"
+        "{% endif %}{{ bos_token }}{% for i in range(1) %}{{ tools }}{{ documents }}{% endfor %}" + CHATML
+    )
+    assert read_traits(source).variables == {"enable_thinking", "custom", "documents"}
+    assert read_traits(CHATML).variables == frozenset()

@@ -22,6 +22,7 @@ CHATML = (
     "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n'}}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
+PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
 USER = [{"role": "user", "content": "Hi"}]
 
 
@@ -197,7 +198,7 @@ def test_stop_strings_with_special_tokens_are_found_where_these_are_spelled_out(
     text, kept, stopped, _ = streamed(tokenizer, ids, [stop], cuts)
 
     def marked(text: str) -> str:
-        return text.replace("<s>", "\x00").replace("<|end|>", "\x01")
+        return text.replace("<s>", "\ue000").replace("<|end|>", "\ue001")
 
     seen, shown = "", ""
     for count, token in enumerate(ids, 1):
@@ -207,7 +208,7 @@ def test_stop_strings_with_special_tokens_are_found_where_these_are_spelled_out(
         if token in tokenizer.special_tokens.values():
             seen += marked(tokenizer.token_text(token))
         if (place := seen.find(marked(stop))) >= 0:
-            cut = len(seen[:place].replace("\x00", "").replace("\x01", ""))
+            cut = len(seen[:place].replace("\ue000", "").replace("\ue001", ""))
             assert (text, kept, stopped) == (shown[:cut], count, True)
             return
     assert (text, kept, stopped) == (shown, len(ids), False)
@@ -325,8 +326,9 @@ def test_chat_template_renders_as_hugging_face_does() -> None:
     ],
 )
 def test_what_templates_may_use(source: str, text: str) -> None:
-    template = ChatTemplate(source, bos_token="<s>", eos_token="</s>")
-    assert template.render([{"role": "user", "content": "<é&>"}], x=7) == text
+    template = ChatTemplate(f"{source}{PLAIN}", bos_token="<s>", eos_token="</s>")
+    given = {"x": 7} if "if x" in source else {}
+    assert template.render([{"role": "user", "content": "<é&>"}], given) == text + "<é&>"
 
 
 @pytest.mark.parametrize(
@@ -362,8 +364,10 @@ def test_what_templates_may_use(source: str, text: str) -> None:
 )
 def test_a_bad_template_is_one_clear_error(source: str, message: str) -> None:
     started = time.perf_counter()
+    with pytest.raises(BundleError, match=f"refuses a message.*{message}"):
+        ChatTemplate(source + PLAIN).render(USER)
     with pytest.raises(RequestError, match=message):
-        ChatTemplate(source).render(USER)
+        ChatTemplate(f"{{% if messages[0].content == 'Hi' %}}{source}{{% endif %}}{PLAIN}").render(USER)
     assert time.perf_counter() - started < 5
 
 
@@ -378,9 +382,9 @@ def test_a_template_that_is_no_jinja_is_refused_with_its_line() -> None:
         ("Hi", "got str"),
         ([], "got 0"),
         (["Hi"], r"messages\[0\]: got str"),
-        ([*USER, {"role": "user"}], r"messages\[1\]: content is missing"),
-        ([{"content": "x"}], "role is missing"),
-        ([{"role": "user", "content": None}], "content: got NoneType"),
+        ([*USER, {"role": "user"}], r"messages\[1\].content: missing"),
+        ([{"content": "x"}], r"messages\[0\].role: missing"),
+        ([{"role": "user", "content": None}], r"messages\[0\].content: missing"),
         ([{"role": "", "content": "x"}], "role: empty"),
         ([{"role": "user", "content": "x", "rle": "y"}], "'rle'"),
     ],

@@ -91,11 +91,8 @@ class Conversation:
         messages = [*self.messages, {"role": "user", "content": text}]
         said: list[str] = []
         result = None
-        answer = self._answer
         with _interrupts() as interrupted:
-            chunks = self._session.stream(
-                messages=messages, max_tokens=answer.max_tokens, sampling=answer.sampling, stop=answer.stop
-            )
+            chunks = self._session.stream(**self._answer.fields() | {"messages": messages})
             for chunk in chunks:
                 said.append(chunk.text)
                 click.echo(chunk.text, nl=False)

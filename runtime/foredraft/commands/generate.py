@@ -29,6 +29,7 @@ Examples:
   foredraft generate BUNDLE --chat --system "Be brief." --prompt "What is a KV cache?"
   cat notes.txt | foredraft generate BUNDLE --prompt-file - --temperature 0.8 --top-p 0.95 --seed 7
   foredraft generate BUNDLE --prompt "1, 2, 3," --stop "10" --json
+  foredraft generate BUNDLE --chat --prompt "Think hard." --chat-template-kwargs '{"enable_thinking": true}'
 """
 
 
@@ -68,21 +69,16 @@ def generate(
     from foredraft import Bundle
 
     session = engine.open(Bundle.open(bundle))
-    request: dict[str, Any] = {
-        "max_tokens": answer.max_tokens,
-        "sampling": answer.sampling,
-        "stop": answer.stop,
-    }
+    fields = answer.fields()
     if chat:
         system_message = [{"role": "system", "content": system}] if system is not None else []
-        request["messages"] = [*system_message, {"role": "user", "content": text}]
-    else:
-        request["prompt"] = text
+        fields["messages"] = [*system_message, {"role": "user", "content": text}]
+    prompted = None if chat else text
     if as_json:
-        click.echo(json.dumps(_fields(session.generate(**request)), ensure_ascii=False))
+        click.echo(json.dumps(_fields(session.generate(prompted, **fields)), ensure_ascii=False))
         return
     stats = None
-    for chunk in session.stream(**request):
+    for chunk in session.stream(prompted, **fields):
         click.echo(chunk.text, nl=False)
         sys.stdout.flush()
         stats = chunk.result.stats if chunk.result else None

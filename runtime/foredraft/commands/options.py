@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from foredraft.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
     from foredraft.bundle import Bundle
+    from foredraft.request import RequestFields
     from foredraft.session import Session
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -59,6 +61,19 @@ _ENGINE = (
         help="ONNX Runtime's provider for the portable graphs [default: cpu].",
     ),
     click.option("--context", type=click.IntRange(1), help="Limit of prompt and answer together, in tokens."),
+)
+_PROMPT = (
+    click.option(
+        "--chat-template-kwargs",
+        metavar="JSON",
+        callback=lambda _context, _option, value: _json_object(value),
+        help="Variables of the model's chat template, such as '{\"enable_thinking\": false}'.",
+    ),
+    click.option(
+        "--split-special-tokens",
+        is_flag=True,
+        help="Special tokens that users spell (<|im_end|>) are plain text, not control tokens.",
+    ),
 )
 _ANSWER = (
     click.option("--max-tokens", type=click.IntRange(0), help="Longest answer [default: what the context leaves]."),
@@ -115,6 +130,18 @@ class AnswerOptions:
     sampling: SamplingParams
     max_tokens: int | None
     stop: tuple[str, ...]
+    chat_template_kwargs: dict[str, Any]
+    split_special_tokens: bool
+
+    def fields(self) -> RequestFields:
+        """What was asked for, as keyword arguments of ``Session.generate``."""
+        return {
+            "max_tokens": self.max_tokens,
+            "sampling": self.sampling,
+            "stop": self.stop,
+            "chat_template_kwargs": self.chat_template_kwargs,
+            "split_special_tokens": self.split_special_tokens,
+        }
 
 
 class BundlePath(click.Path):
@@ -143,19 +170,26 @@ def bundle_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def answer_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Sampling, length and stop strings, given to the command as one AnswerOptions ``answer``."""
+    """Prompt, sampling, length and stop strings, given to the command as one AnswerOptions ``answer``."""
     sampling_names = SamplingParams.__dataclass_fields__
+    names = [name for name in AnswerOptions.__dataclass_fields__ if name != "sampling"]
 
     @functools.wraps(command)
-    def wrapped(*args: Any, max_tokens: int | None, stop: tuple[str, ...], **others: Any) -> Any:
+    def wrapped(*args: Any, **others: Any) -> Any:
         values = {name: others.pop(name) for name in sampling_names}
+        given = {name: others.pop(name) for name in names}
         try:
             sampling = SamplingParams(**values)
         except RequestError as error:
             raise click.UsageError(f"--{str(error).replace('_', '-', 1)}") from error
-        return command(*args, answer=AnswerOptions(sampling, max_tokens, stop), **others)
+        return command(*args, answer=AnswerOptions(sampling, **given), **others)
 
-    return _apply((*_ANSWER, *_SAMPLING), wrapped)
+    return _apply((*_ANSWER, *_SAMPLING, *_PROMPT), wrapped)
+
+
+def prompt_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How prompts become tokens: ``chat_template_kwargs`` and ``split_special_tokens``."""
+    return _apply(_PROMPT, command)
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -174,3 +208,13 @@ def _apply(options: tuple[Callable[..., Any], ...], command: Callable[..., Any])
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def _json_object(text: str | None) -> dict[str, Any]:
+    try:
+        value = json.loads(text) if text is not None else {}
+    except ValueError as error:
+        raise click.BadParameter(f"not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise click.BadParameter(f"got {type(value).__name__}, expected a JSON object")
+    return value

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 
-from foredraft.commands.options import EngineOptions, bundle_argument, engine_options
+from foredraft.commands.options import EngineOptions, bundle_argument, engine_options, prompt_options
 
 EPILOG = """
 Examples:
@@ -59,6 +60,7 @@ _NEEDED = ("anyio", "prometheus_client", "starlette", "uvicorn")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
+@prompt_options
 @engine_options
 def serve(
     bundle: Path,
@@ -74,6 +76,8 @@ def serve(
     max_body: int,
     workers: int,
     log_level: str,
+    chat_template_kwargs: dict[str, Any],
+    split_special_tokens: bool,
     engine: EngineOptions,
 ) -> None:
     """Serve a bundle over HTTP, as OpenAI's API does.
@@ -97,5 +101,7 @@ def serve(
         cache_mb=cache_mb,
         timeout=timeout,
         max_body=max_body,
+        chat_template_kwargs=chat_template_kwargs,
+        split_special_tokens=split_special_tokens,
     )
     run(settings, host, port, workers, drain, log_level)

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -69,12 +69,13 @@ def trace(
     from foredraft.tracing import Tracer
 
     session = engine.open(Bundle.open(bundle))
-    request: dict[str, Any] = {"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}
-    request |= {"max_tokens": answer.max_tokens, "sampling": answer.sampling, "stop": answer.stop}
+    fields = answer.fields()
+    if chat:
+        fields["messages"] = [{"role": "user", "content": prompt}]
     tracer = Tracer(session.bundle.tokenizer, session.level_names)
     shown = _shown_by(session, tree, as_json)
     result = None
-    for chunk in session.stream(**request):
+    for chunk in session.stream(None if chat else prompt, **fields):
         shown.show(tracer.describe(chunk))
         result = chunk.result
     if result is not None:

@@ -20,28 +20,30 @@ class SamplingParams:
     """
 
     temperature: float = 0.0
-    """0 is greedy."""
+    """0 is greedy, and so is what is closer to it than the numbers of logits tell apart (1e-6)."""
     top_k: int = 0
     """Only the k likeliest tokens; 0 is off."""
     top_p: float = 1.0
-    """Only the likeliest tokens that together reach this probability."""
+    """Only the likeliest tokens that together reach this probability; 0 leaves the likeliest alone."""
     min_p: float = 0.0
     """Only tokens at least this likely, relative to the likeliest."""
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     seed: int = 0
+    """Negative ones, which OpenAI's API takes, count from 2**64 downwards."""
 
     def __post_init__(self) -> None:
-        if self.temperature != 0 or isinstance(self.temperature, bool):
-            _check("temperature", self.temperature, 0.01, 100.0, hint="0 (greedy) or ")
+        _check("temperature", self.temperature, 0.0, 100.0)
         _check_integer("top_k", self.top_k, 0, 10_000_000)
-        _check("top_p", self.top_p, 1e-6, 1.0)
+        _check("top_p", self.top_p, 0.0, 1.0)
         _check("min_p", self.min_p, 0.0, 1.0)
         _check("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         _check("presence_penalty", self.presence_penalty, -100.0, 100.0)
         _check("frequency_penalty", self.frequency_penalty, -100.0, 100.0)
-        _check_integer("seed", self.seed, 0, 2**64 - 1)
+        _check_integer("seed", self.seed, -(2**63), 2**64 - 1)
+        object.__setattr__(self, "temperature", 0.0 if self.temperature < 1e-6 else self.temperature)
+        object.__setattr__(self, "seed", int(self.seed) % 2**64)
 
     @property
     def filtered(self) -> bool:
@@ -54,10 +56,10 @@ class SamplingParams:
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
 
-def _check(name: str, got: object, low: float, high: float, hint: str = "") -> None:
+def _check(name: str, got: object, low: float, high: float) -> None:
     fine = isinstance(got, numbers.Real) and not isinstance(got, bool) and low <= float(got) <= high
     if not fine:
-        raise RequestError(f"{name}: got {got!r}, expected {hint}a number from {low:g} to {high:g}")
+        raise RequestError(f"{name}: got {got!r}, expected a number from {low:g} to {high:g}")
 
 
 def _check_integer(name: str, got: object, low: int, high: int) -> None:

@@ -46,6 +46,8 @@ class Answer:
     chat: bool
     logprobs: bool
     texts: TokenTexts
+    include_usage: bool
+    """Whether a stream ends with its usage; its other chunks then say null."""
 
     def whole(self, choices: Sequence[Choice], answers_per_prompt: int) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
@@ -75,7 +77,8 @@ class Answer:
         return self._chunk([]) | {"usage": usage(choices, answers_per_prompt)}
 
     def _chunk(self, items: list[dict[str, Any]]) -> dict[str, Any]:
-        return self._head("chat.completion.chunk" if self.chat else "text_completion") | {"choices": items}
+        usage = {"usage": None} if self.include_usage else {}
+        return self._head("chat.completion.chunk" if self.chat else "text_completion") | {"choices": items} | usage
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}

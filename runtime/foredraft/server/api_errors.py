@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 from foredraft.errors import ForedraftError, RequestError
 
+_FIELD = re.compile(r"(messages|chat_template_kwargs|split_special_tokens)(\.\w+|\[\d+\])*(?=: )")
+"""Fields whose values are only checked where a prompt is made of them."""
 _TYPES = {401: "authentication_error", 429: "rate_limit_error", 504: "timeout_error"}
 
 
@@ -51,7 +54,9 @@ def as_api_error(error: BaseException) -> ApiError:
     if isinstance(error, RequestError):
         text = str(error)
         too_long = "the context holds" in text
-        return ApiError(400, text, code="context_length_exceeded" if too_long else None)
+        named = _FIELD.match(text)
+        code = "context_length_exceeded" if too_long else None
+        return ApiError(400, text, param=named[0] if named else None, code=code)
     if isinstance(error, asyncio.CancelledError):
         return ApiError(503, "the server is shutting down", code="shutting_down")
     if isinstance(error, ForedraftError):

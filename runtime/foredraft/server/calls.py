@@ -14,7 +14,7 @@ from foredraft.text.stops import check_stops
 
 COMPLETION_TOKENS = 16
 """Default of ``max_tokens`` for /v1/completions, as OpenAI has it."""
-Prompt = str | list[int] | list[dict[str, str]]
+Prompt = str | list[int] | list[dict[str, Any]]
 """A text, token ids, or chat messages."""
 
 
@@ -34,6 +34,8 @@ class Call:
     include_usage: bool
     trace: bool
     user: str | None
+    chat_template_kwargs: dict[str, Any]
+    split_special_tokens: bool
 
     def sampling_of(self, index: int) -> SamplingParams:
         """How the ``index``-th answer to a prompt is sampled."""
@@ -42,13 +44,12 @@ class Call:
 
 def chat_call(fields: Mapping[str, Any]) -> Call:
     """From the fields of /v1/chat/completions."""
-    if "max_tokens" in fields and "max_completion_tokens" in fields:
-        raise refuse("max_tokens", "give either this or max_completion_tokens")
+    limits = [fields[name] for name in ("max_tokens", "max_completion_tokens") if name in fields]
     return _call(
         fields,
         chat=True,
-        prompts=[[_message(message) for message in fields["messages"]]],
-        max_tokens=fields.get("max_completion_tokens", fields.get("max_tokens")),
+        prompts=[fields["messages"]],
+        max_tokens=min(limits, default=None),
         top_logprobs=fields.get("top_logprobs", 0) if fields.get("logprobs") else None,
     )
 
@@ -73,8 +74,8 @@ def _call(
     max_tokens: int | None,
     top_logprobs: int | None,
 ) -> Call:
-    for name, other in NEEDS.items():
-        if name in fields and not fields.get(other):
+    for name, (other, nothing) in NEEDS.items():
+        if name in fields and not fields.get(other) and fields[name] not in nothing:
             raise refuse(name, f"needs {other}: true")
     stream = fields.get("stream", False)
     trace = fields.get("foredraft", {}).get("trace", False)
@@ -92,6 +93,8 @@ def _call(
         include_usage=fields.get("stream_options", {}).get("include_usage", False),
         trace=trace,
         user=fields.get("user"),
+        chat_template_kwargs=fields.get("chat_template_kwargs", {}),
+        split_special_tokens=fields.get("split_special_tokens", False),
     )
 
 
@@ -103,12 +106,3 @@ def _sampling(fields: Mapping[str, Any]) -> SamplingParams:
 
 def _stops(stop: str | list[str]) -> tuple[str, ...]:
     return check_stops([stop] if isinstance(stop, str) else stop)
-
-
-def _message(message: Mapping[str, Any]) -> dict[str, str]:
-    """``developer`` is OpenAI's newer word for ``system``, which templates do not know."""
-    content = message["content"]
-    if isinstance(content, list):
-        content = "".join(part["text"] for part in content)
-    role = "system" if message["role"] == "developer" else message["role"]
-    return {"role": role, "content": content}

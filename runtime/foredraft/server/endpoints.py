@@ -57,7 +57,7 @@ async def metrics(request: Request) -> Response:
 async def description(request: Request) -> Response:
     """GET /openapi.json"""
     service = _service(request)
-    return _json(openapi.describe(service.model_name, service.bundle.manifest.model.vocab_size))
+    return _json(openapi.describe(service.model_name, service.bundle.manifest.model.vocab_size, service.traits))
 
 
 async def index(request: Request) -> Response:

@@ -40,6 +40,7 @@ class Exchange:
             chat=call.chat,
             logprobs=call.top_logprobs is not None,
             texts=service.texts,
+            include_usage=call.include_usage,
         )
         service.scheduler.submit(self._jobs)
 

@@ -8,6 +8,7 @@ from typing import Any
 import foredraft
 from foredraft.server import answer_schemas, fields
 from foredraft.server.schema import Schema
+from foredraft.text.template_probe import Traits
 
 _STATUSES = {
     "400": "A field is wrong, unknown or not supported.",
@@ -24,9 +25,11 @@ _STATUSES = {
 _KEY: list[dict[str, list[str]]] = [{}, {"key": []}]
 
 
-def describe(model_name: str, vocab_size: int) -> dict[str, Any]:
-    """An OpenAPI 3.1 document."""
+def describe(model_name: str, vocab_size: int, traits: Traits | None) -> dict[str, Any]:
+    """An OpenAPI 3.1 document; ``traits`` are those of the model's chat template."""
     chat = _post("Answer chat messages.", _body(fields.CHAT, model_name, vocab_size), answer_schemas.CHAT)
+    if traits:
+        _narrow(chat["requestBody"]["content"]["application/json"]["schema"]["properties"], traits)
     completion = _post("Continue a text.", _body(fields.COMPLETION, model_name, vocab_size), answer_schemas.COMPLETION)
     name = {"name": "name", "in": "path", "required": True, "schema": {"enum": [model_name]}}
     model = _get("A model by its name.", answer_schemas.MODEL, ("401", "404"))
@@ -78,6 +81,7 @@ def _body(schema: Schema, model_name: str, vocab_size: int) -> dict[str, Any]:
     if "messages" in properties:
         message = properties["messages"]["items"]["properties"]
         message |= {name: {"enum": [None, []]} for name in fields.OFF_IN_MESSAGE}
+        properties["messages"]["items"]["allOf"] = list(_MESSAGE_RULES)
     return body | {"allOf": _rules(schema["properties"])}
 
 
@@ -102,16 +106,41 @@ def _described(schema: Schema, vocab_size: int) -> dict[str, Any]:
 
 def _rules(known: Schema) -> list[dict[str, Any]]:
     rules = [
-        {"anyOf": [_absent(name), {"properties": {other: {"const": True}}, "required": [other]}]}
-        for name, other in fields.NEEDS.items()
+        {"anyOf": [_none_or(name, *nothing), {"properties": {other: {"const": True}}, "required": [other]}]}
+        for name, (other, nothing) in fields.NEEDS.items()
         if name in known
     ]
-    if "max_completion_tokens" in known:
-        rules.append({"anyOf": [_absent("max_tokens"), _absent("max_completion_tokens")]})
     without_trace = {"properties": {"foredraft": {"properties": {"trace": {"enum": [False, None]}}}}}
     rules.append({"anyOf": [without_trace, {"properties": {"stream": {"const": True}}, "required": ["stream"]}]})
     return rules
 
 
-def _absent(name: str) -> dict[str, Any]:
-    return {"properties": {name: {"type": "null"}}}
+def _narrow(properties: dict[str, Any], traits: Traits) -> None:
+    """Leave out what this model's chat template cannot write."""
+    message = properties["messages"]["items"]["properties"]
+    roles = {"system": traits.system, "developer": traits.system or traits.developer, "tool": traits.tool_results}
+    message["role"] = {**message["role"], "enum": [r for r in message["role"]["enum"] if roles.get(r, True)]}
+    if not traits.tool_calls:
+        message["tool_calls"] = {"enum": [None, []]}
+    if not traits.names:
+        properties["messages"]["items"]["allOf"].append({"anyOf": [_none_or("name"), _has("role", "tool")]})
+    variables: dict[str, Any] = {name: {} for name in sorted(traits.variables)}
+    variables_only = {"type": "object", "properties": variables, "additionalProperties": False}
+    properties["chat_template_kwargs"] = {"anyOf": [variables_only, {"type": "null"}]}
+
+
+def _none_or(name: str, *nothing: Any) -> dict[str, Any]:
+    return {"properties": {name: {"enum": [None, *nothing]}}}
+
+
+def _has(name: str, value: str) -> dict[str, Any]:
+    return {"properties": {name: {"const": value}}, "required": [name]}
+
+
+_SAYS = {"properties": {"content": {"type": ["string", "array"]}}, "required": ["content"]}
+_CALLS = {"properties": {"tool_calls": {"type": "array", "minItems": 1}}, "required": ["tool_calls"]}
+_MESSAGE_RULES: list[dict[str, Any]] = [
+    {"anyOf": [_SAYS, _CALLS]},
+    {"anyOf": [_none_or("tool_calls", []), _has("role", "assistant")]},
+    {"anyOf": [_none_or("tool_call_id"), _has("role", "tool")]},
+]

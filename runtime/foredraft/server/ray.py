@@ -9,6 +9,8 @@ since both are mapped read-only.
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Callable
 from typing import Any
 
 from ray import serve
@@ -27,7 +29,19 @@ _SESSION = {
     "device": str,
     "provider": str,
 }
-_SERVER = {
+
+
+def json_object(value: Any) -> dict[str, Any]:
+    """An object, also from its JSON."""
+    return dict(json.loads(value) if isinstance(value, str) else value)
+
+
+def boolean(value: Any) -> bool:
+    """True or false, also as a word."""
+    return {"true": True, "false": False}[str(value).lower()]
+
+
+_SERVER: dict[str, Callable[[Any], Any]] = {
     "model_name": str,
     "api_key": str,
     "sequences": int,
@@ -35,6 +49,8 @@ _SERVER = {
     "cache_mb": int,
     "timeout": float,
     "max_body": int,
+    "chat_template_kwargs": json_object,
+    "split_special_tokens": boolean,
 }
 
 
@@ -68,7 +84,7 @@ def build(arguments: dict[str, Any]) -> Application:
 
 def read_settings(arguments: dict[str, Any]) -> Settings:
     """Settings from a flat dictionary, whose values may be texts, as ``serve run name=value`` gives them."""
-    known = {"bundle": str, **_SESSION, **_SERVER}
+    known: dict[str, Callable[[Any], Any]] = {"bundle": str, **_SESSION, **_SERVER}
     if unknown := sorted(set(arguments) - set(known)):
         raise RequestError(f"argument {unknown[0]!r}: expected one of {', '.join([*known, 'replicas', 'cpus'])}")
     if "bundle" not in arguments:
@@ -79,8 +95,8 @@ def read_settings(arguments: dict[str, Any]) -> Settings:
     return dataclasses.replace(Settings(**server), session=session)
 
 
-def _convert(name: str, value: Any, kind: type) -> Any:
+def _convert(name: str, value: Any, kind: Callable[[Any], Any]) -> Any:
     try:
         return kind(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, KeyError):
         raise RequestError(f"argument {name!r}: got {value!r}, expected a value of type {kind.__name__}") from None

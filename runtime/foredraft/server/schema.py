@@ -11,7 +11,8 @@ from foredraft.server.api_errors import refuse
 
 Schema = Mapping[str, Any]
 """``type``, ``minimum``, ``maximum``, ``minLength``, ``maxLength``, ``minItems``, ``maxItems``, ``items``, ``enum``,
-``properties`` with ``required`` (no others allowed), ``anyOf`` with a ``description`` of what is expected.
+``properties`` with ``required`` (no others allowed; without it any object is), ``anyOf`` with a ``description`` of what
+is expected.
 """
 _TYPES: dict[str, tuple[type, ...]] = {
     "number": (int, float),
@@ -34,7 +35,7 @@ def check(where: str, value: Any, schema: Schema) -> Any:
         raise refuse(where, f"got {show(value)}, expected {_NAMES[kind]}{_range(schema)}")
     if kind == "array":
         return [check(f"{where}[{i}]", item, schema["items"]) for i, item in enumerate(value)]
-    if kind == "object":
+    if kind == "object" and "properties" in schema:
         return check_object(where, value, schema)
     return int(value) if kind == "integer" else value
 

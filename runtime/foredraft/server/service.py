@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable
 
 from foredraft.bundle import Bundle
+from foredraft.errors import BundleError
+from foredraft.request import Request
 from foredraft.server.api_errors import ApiError
 from foredraft.server.calls import Call, Prompt
 from foredraft.server.jobs import Emit, Job
@@ -15,6 +18,7 @@ from foredraft.server.prefix_cache import PrefixCache
 from foredraft.server.scheduler import Scheduler
 from foredraft.server.settings import Settings
 from foredraft.session import Session
+from foredraft.text.template_probe import Traits
 from foredraft.text.token_texts import TokenTexts
 from foredraft.tracing import Tracer
 
@@ -30,6 +34,7 @@ class Service:
         self.metrics = Metrics()
         self._front = Session(self.bundle, **settings.session)  # checks requests and never writes
         self._texts = TokenTexts(self.bundle.tokenizer)
+        self.traits = _traits(self.bundle)
         cache = PrefixCache(self._open_session, self.bundle.manifest, settings.cache_mb * 2**20)
         self.scheduler = Scheduler(cache, self.metrics, settings.sequences, settings.queue)
 
@@ -51,7 +56,7 @@ class Service:
 
     def encode(self, call: Call) -> list[list[int]]:
         """Token ids of all prompts. Raises RequestError where a session would refuse the request. Thread-safe."""
-        prompts = [self._encode(prompt, call.chat) for prompt in call.prompts]
+        prompts = [self._request(prompt, call).encode(self.bundle) for prompt in call.prompts]
         for tokens in prompts:
             self._front.stream(tokens, max_tokens=call.max_tokens, sampling=call.sampling, stop=call.stop)
         return prompts
@@ -81,13 +86,24 @@ class Service:
         """End the scheduler; answers that are still being written end with an error."""
         self.scheduler.close()
 
-    def _encode(self, prompt: Prompt, chat: bool) -> list[int]:
-        if chat:
-            return self._front.encode(None, prompt)  # type: ignore[arg-type]
-        return self._front.encode(prompt)  # type: ignore[arg-type]
+    def _request(self, prompt: Prompt, call: Call) -> Request:
+        split = call.split_special_tokens or self.settings.split_special_tokens
+        if not call.chat:
+            return Request(prompt, split_special_tokens=split)  # type: ignore[arg-type]
+        variables = self.settings.chat_template_kwargs | call.chat_template_kwargs
+        return Request(messages=prompt, chat_template_kwargs=variables, split_special_tokens=split)  # type: ignore[arg-type]
 
     def _open_session(self) -> Session:
         return Session(self.bundle, **self.settings.session, engine=self._front.engine)
+
+
+def _traits(bundle: Bundle) -> Traits | None:
+    """Those of the chat template; None without one that works, which is said once."""
+    try:
+        return bundle.chat_template.traits if bundle.chat_template else None
+    except BundleError as error:
+        logging.getLogger("foredraft.server").warning("%s; every chat will be refused, completions work", error)
+        return None
 
 
 def threads_of_worker(workers: int) -> int:

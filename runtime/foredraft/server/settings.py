@@ -33,6 +33,10 @@ class Settings:
     """Seconds that a request may take, waiting included."""
     max_body: int = 2 * 1024 * 1024
     """Longest request body, in bytes."""
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Variables of the chat template, for requests that do not set them."""
+    split_special_tokens: bool = False
+    """Whether special tokens that users spell are plain text, also where a request does not ask for it."""
 
     def __post_init__(self) -> None:
         for name, low in (("sequences", 1), ("queue", 0), ("cache_mb", 0), ("max_body", 1)):

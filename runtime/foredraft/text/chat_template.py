@@ -6,17 +6,19 @@ It runs in Jinja's sandbox with the functions that Hugging Face's ``apply_chat_t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import jinja2
 
 from foredraft.errors import BundleError, RequestError
-from foredraft.text.sandbox import TemplateEnvironment, render_bounded
+from foredraft.text.messages import Message, check_messages, covered
+from foredraft.text.sandbox import TemplateEnvironment, render_bounded, words_of
+from foredraft.text.template_probe import RESERVED, Traits, read_traits
 
 MAX_SOURCE = 1 << 20
 """Longest template, in characters."""
-MAX_MESSAGES = 10_000
 
 
 class ChatTemplate:
@@ -34,49 +36,46 @@ class ChatTemplate:
         except (jinja2.TemplateError, RecursionError) as error:
             line = getattr(error, "lineno", None)
             where = f", line {line}" if line else ""
-            raise BundleError(f"chat template{where}: {_message(error)}") from error
+            raise BundleError(f"chat template{where}: {words_of(error)}") from error
+
+    @cached_property
+    def traits(self) -> Traits:
+        """What of a conversation reaches the prompt. Raises BundleError for a template that loses its text."""
+        return read_traits(self.source)
 
     def render(
-        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True, **variables: Any
+        self,
+        messages: Sequence[Message],
+        variables: Mapping[str, Any] | None = None,
+        *,
+        add_generation_prompt: bool = True,
+        cover: Callable[[str], str] | None = None,
     ) -> str:
-        """The prompt for ``messages``, each ``{"role": ..., "content": ...}``; ``variables`` are for the
-        template to use.
+        """The prompt for ``messages``; ``variables`` are for the template to use, ``cover`` changes users' texts.
 
-        Raises RequestError for messages of another form, and with the template's own words where it refuses
-        them.
+        Raises RequestError for messages of another form or that the template would lose, for a variable that it does
+        not read, and with its own words where it refuses them; BundleError as ``traits`` does.
         """
-        given = {"tools": None, "documents": None, **self._tokens, **variables}
-        checked = check_messages(messages)
+        checked = check_messages(messages, self.traits)
+        if cover is not None:
+            checked = covered(checked, cover)
+        given = {"tools": None, "documents": None, **self._checked(variables or {}), **self._tokens}
         named = {"messages": checked, "add_generation_prompt": add_generation_prompt, **given}
         try:
             return render_bounded(self._template, named)
         except Exception as error:  # whatever an expression in an untrusted template can raise
-            raise RequestError(f"chat template: {_message(error)}") from error
+            raise RequestError(f"chat template: {words_of(error)}") from error
 
-
-def check_messages(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """The messages as plain dicts; raises RequestError naming the one that is wrong."""
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
-        raise RequestError(f"messages: got {type(messages).__name__}, expected a list of messages")
-    if not 0 < len(messages) <= MAX_MESSAGES:
-        raise RequestError(f"messages: got {len(messages)}, expected 1 to {MAX_MESSAGES}")
-    for index, message in enumerate(messages):
-        where = f"messages[{index}]"
-        if not isinstance(message, Mapping):
-            raise RequestError(f"{where}: got {type(message).__name__}, expected an object with role and content")
-        for key in ("role", "content"):
-            if key not in message:
-                raise RequestError(f"{where}: {key} is missing")
-            if not isinstance(message[key], str):
-                raise RequestError(f"{where}.{key}: got {type(message[key]).__name__}, expected a string")
-        if not message["role"]:
-            raise RequestError(f"{where}.role: empty, expected a name such as 'user'")
-        if unknown := sorted(str(key) for key in message if key not in ("role", "content")):
-            raise RequestError(f"{where}: unknown key {unknown[0]!r}, expected role and content")
-    return [{"role": message["role"], "content": message["content"]} for message in messages]
-
-
-def _message(error: BaseException) -> str:
-    if isinstance(error, RecursionError):
-        return "too deeply nested"
-    return " ".join(str(error).split()) or type(error).__name__
+    def _checked(self, variables: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not isinstance(variables, Mapping):
+            raise RequestError(f"chat_template_kwargs: got {type(variables).__name__}, expected an object")
+        for name in variables:
+            if name in RESERVED:
+                raise RequestError(f"chat_template_kwargs.{name}: is not for a request to set")
+            if name not in self.traits.variables:
+                known = ", ".join(sorted(self.traits.variables)) or "none"
+                raise RequestError(
+                    f"chat_template_kwargs.{str(name)[:80]}: this model's chat template does not read it; "
+                    f"it reads: {known}"
+                )
+        return variables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from foredraft.text.token_bytes import open_bytes, spelled_bytes
@@ -66,7 +67,8 @@ class Detokenizer:
     def _closed_text(self) -> str:
         """The window's text without a character at its end whose last bytes are missing."""
         if self._in_run:  # such bytes would turn all of the run into U+FFFD
-            missing = self._open_bytes(self._window[-_CONTEXT:])
+            run = itertools.takewhile(self._tokenizer.is_byte, reversed(self._window))
+            missing = self._open_bytes([*itertools.islice(run, _CONTEXT)][::-1])
             return self._tokenizer.decode(self._window[: len(self._window) - missing])
         text = self._tokenizer.decode(self._window)
         return text[:-1] if text.endswith(_REPLACEMENT) and self._open_bytes(self._window) else text

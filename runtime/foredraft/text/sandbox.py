@@ -40,17 +40,24 @@ def budget(steps: int = MAX_STEPS) -> Iterator[None]:
         _steps_left.reset(token)
 
 
-def render_bounded(template: jinja2.Template, variables: Mapping[str, Any]) -> str:
-    """What the template writes, within the steps of one ``budget`` and ``MAX_TEXT``; raises what it raises."""
+def render_bounded(template: jinja2.Template, variables: Mapping[str, Any], steps: int = MAX_STEPS) -> str:
+    """What the template writes, within so many steps and ``MAX_TEXT``; raises what it raises."""
     pieces: list[str] = []
     length = 0
-    with budget():
+    with budget(steps):
         for piece in template.generate(**variables):
             pieces.append(piece)
             length += len(piece)
             if length > MAX_TEXT:
                 raise jinja2.TemplateError(f"wrote more than {MAX_TEXT} characters")
     return "".join(pieces)
+
+
+def words_of(error: BaseException) -> str:
+    """What a template's error says, in one line."""
+    if isinstance(error, RecursionError):
+        return "too deeply nested"
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
@@ -130,7 +137,7 @@ class _PlainNamespace(Namespace):
 def _spend() -> None:
     left = _steps_left.get()
     if left <= 0:
-        raise jinja2.TemplateError(f"did not end within {MAX_STEPS} steps")
+        raise jinja2.TemplateError("did not end within the steps that it has")
     _steps_left.set(left - 1)
 
 

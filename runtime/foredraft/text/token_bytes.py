@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
+import itertools
 import re
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -21,7 +23,16 @@ def open_bytes(data: bytes) -> int:
     """How many bytes at the end of ``data`` are the beginning of a character in UTF-8 whose rest is to come."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(data)
-    return len(decoder.getstate()[0])
+    waiting = decoder.getstate()[0]
+    return len(waiting) if waiting and _completes(waiting) else 0
+
+
+def _completes(beginning: bytes) -> bool:
+    """Whether there is a character that begins so: Python's decoder also waits for halves of surrogates."""
+    for more, count in itertools.product((b"\x80", b"\xbf"), (1, 2, 3)):
+        with contextlib.suppress(UnicodeDecodeError):
+            return bool((beginning + more * count).decode())
+    return False
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import tokenizers
 
 from foredraft.errors import BundleError, RequestError
+from foredraft.text.special_tokens import SpecialTokenGuard
 
 
 class Tokenizer:
@@ -32,6 +34,11 @@ class Tokenizer:
         self._special_ids = frozenset(self.special_tokens.values())
         self._byte_ids = self._find_byte_ids()
 
+    @cached_property
+    def guard(self) -> SpecialTokenGuard:
+        """What covers special tokens in users' texts."""
+        return SpecialTokenGuard(self._backend.to_str())
+
     @property
     def vocab_size(self) -> int:
         """Number of tokens, added ones included (a model's own vocabulary may be padded beyond it)."""
@@ -44,13 +51,15 @@ class Tokenizer:
         wants it) the ids begin with exactly one BOS: it is not added again where the text, as many chat
         templates do, has it already. Raises RequestError if ``text`` is not a string of valid Unicode.
         """
-        if not isinstance(text, str):
-            raise RequestError(f"text: got {type(text).__name__}, expected a string")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise RequestError(f"text: not valid Unicode at character {error.start} (a lone surrogate)") from None
-        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        _check_text(text)
+        return self._with_bos(self._backend.encode(text, add_special_tokens=False).ids, add_bos)
+
+    def encode_covered(self, text: str, add_bos: bool | None = None) -> list[int]:
+        """The same for a text in which ``guard`` covered some special tokens: these are split like other text."""
+        _check_text(text)
+        return self._with_bos(self.guard.encode(text), add_bos)
+
+    def _with_bos(self, ids: list[int], add_bos: bool | None) -> list[int]:
         wanted = self.add_bos if add_bos is None else add_bos
         if wanted and self.bos_id is not None and ids[:1] != [self.bos_id]:
             ids.insert(0, self.bos_id)
@@ -84,3 +93,12 @@ class Tokenizer:
             return frozenset()  # no such tokens, or a decoder that takes them as they are spelt
         found = (self._backend.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
         return frozenset(token_id for token_id in found if token_id is not None)
+
+
+def _check_text(text: str) -> None:
+    if not isinstance(text, str):
+        raise RequestError(f"text: got {type(text).__name__}, expected a string")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(f"text: not valid Unicode at character {error.start} (a lone surrogate)") from None

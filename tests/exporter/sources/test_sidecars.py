@@ -95,7 +95,7 @@ def test_chat_ids_are_those_of_transformers(tmp_path: Path, files: dict[str, Any
     expected = theirs.apply_chat_template(MESSAGES, add_generation_prompt=True, tokenize=True, return_dict=False)
     export(folder, tmp_path / "b")
     session = Session(Bundle.open(tmp_path / "b"), threads=1)
-    assert session.encode(None, MESSAGES) == expected
+    assert session.encode(messages=MESSAGES) == expected
     assert theirs.convert_tokens_to_ids(theirs.eos_token) == open_checkpoint(folder).info.generation["eos_token_ids"][0]
 
 

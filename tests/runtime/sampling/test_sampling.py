@@ -38,7 +38,8 @@ def reference(row: Row, position: int, path: list[int], params: SamplingParams) 
         order = order[: params.top_k]
     weights = np.exp(scaled[order])
     before = np.cumsum(weights) - weights
-    order = [i for i, mass in zip(order, before, strict=True) if mass < params.top_p * weights.sum()]
+    left = [i for i, mass in zip(order, before, strict=True) if mass < params.top_p * weights.sum()]
+    order = left or order[:1]
     if params.min_p:
         order = [i for i in order if scaled[i] >= math.log(params.min_p)]
     ids = np.array(sorted(order))
@@ -48,9 +49,9 @@ def reference(row: Row, position: int, path: list[int], params: SamplingParams) 
 
 PARAMS = st.builds(
     SamplingParams,
-    temperature=st.sampled_from([0.0, 0.05, 0.7, 1.0, 5.0, 100.0]),
+    temperature=st.sampled_from([0.0, 1e-7, 1e-6, 0.004, 0.05, 0.7, 1.0, 5.0, 100.0]),
     top_k=st.sampled_from([0, 1, 3, 50, 10_000]),
-    top_p=st.sampled_from([1.0, 0.987, 0.513, 0.011]),
+    top_p=st.sampled_from([1.0, 0.987, 0.513, 0.011, 0.0]),
     min_p=st.sampled_from([0.0, 0.00997, 0.303]),
     repetition_penalty=st.sampled_from([1.0, 1.3, 0.8]),
     presence_penalty=st.sampled_from([0.0, 0.7]),
@@ -222,14 +223,14 @@ def test_numbers_that_make_no_sense_are_refused(name: str, value: Any) -> None:
     [
         {"temperature": -0.1},
         {"temperature": False},
-        {"top_p": 0.0},
+        {"top_p": -0.1},
         {"top_p": 1.1},
         {"min_p": -0.1},
         {"repetition_penalty": 0},
         {"top_k": -1},
         {"top_k": 1.5},
         {"top_k": True},
-        {"seed": -1},
+        {"seed": -(2**63) - 1},
         {"seed": 2**64},
         {"seed": 1.0},
     ],
@@ -256,3 +257,11 @@ def test_fast_enough_for_every_node() -> None:
             picker(row, position, [])
             times.append(time.perf_counter() - started)
         assert min(times) < limit
+
+
+def test_values_of_openai_at_the_edges() -> None:
+    assert SamplingParams(temperature=1e-7) == SamplingParams(temperature=0)
+    assert SamplingParams(seed=-1) == SamplingParams(seed=2**64 - 1)
+    row = np.array([1.0, 3.0, 3.0, 2.0], np.float32)
+    picker = make_picker(SamplingParams(temperature=2.0, top_p=0.0, seed=-3))
+    assert {picker(row, position, []) for position in range(50)} == {1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -104,3 +105,32 @@ def test_the_key_is_asked_for(start_server: Serve, tiny: Path) -> None:
     assert server.request("GET", "/health").status == 200
     assert server.request("GET", "/").status == 200
     assert server.stop() == 0
+
+
+def test_usage_is_null_but_in_the_last_chunk(client: openai.OpenAI) -> None:
+    """Where it was asked for; otherwise it is not there."""
+    asked: dict[str, Any] = {"model": "tiny", "max_tokens": 8, "stream": True}
+    for given, told in (({"include_usage": True}, True), ({"include_usage": False}, False), (None, False)):
+        options = {"stream_options": given} if given is not None else {}
+        for stream in (
+            client.chat.completions.create(messages=[{"role": "user", "content": "hi"}], **asked, **options),
+            client.completions.create(prompt="hi", **asked, **options),
+        ):
+            chunks = [chunk.to_dict() for chunk in stream]
+            assert len(chunks) > 2
+            assert [("usage" in chunk, chunk.get("usage") is None) for chunk in chunks[:-1]] == [(told, True)] * (
+                len(chunks) - 1
+            )
+            assert ("usage" in chunks[-1], not chunks[-1]["choices"]) == (told, told)
+
+
+def test_content_as_parts(client: openai.OpenAI) -> None:
+    parts = [{"type": "text", "text": "Say "}, {"type": "text", "text": "hi."}]
+    answers = [
+        client.chat.completions.create(
+            model="tiny", messages=[{"role": "user", "content": content}], temperature=0, max_tokens=9
+        )
+        for content in ("Say hi.", parts)
+    ]
+    assert answers[0].usage.prompt_tokens == answers[1].usage.prompt_tokens
+    assert answers[0].choices[0].message.content == answers[1].choices[0].message.content

@@ -23,17 +23,16 @@ def assert_works(server: Server) -> None:
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("temperature", {"temperature": -1}, "from 0.01 to 100"),
+    ("temperature", {"temperature": -1}, "from 0 to 100"),
     ("temperature", {"temperature": "hot"}, "a number"),
     ("temperature", {"temperature": True}, "a number"),
-    ("temperature", {"temperature": 1e300}, "from 0.01 to 100"),
-    ("temperature", {"temperature": 0.001}, "0 (greedy) or a number"),
-    ("top_p", {"top_p": 1.5}, "from 1e-06 to 1"),
-    ("top_p", {"top_p": 0}, "from 1e-06 to 1"),
+    ("temperature", {"temperature": 1e300}, "from 0 to 100"),
+    ("top_p", {"top_p": 1.5}, "from 0 to 1"),
+    ("top_p", {"top_p": -0.1}, "from 0 to 1"),
     ("top_k", {"top_k": -1}, "an integer"),
     ("top_k", {"top_k": 1.5}, "an integer"),
     ("min_p", {"min_p": [0.1]}, "a number"),
-    ("seed", {"seed": -1}, "an integer"),
+    ("seed", {"seed": -(2**63) - 1}, "an integer"),
     ("seed", {"seed": 2**64}, "an integer"),
     ("n", {"n": 0}, "from 1 to 16"),
     ("n", {"n": 10**6}, "from 1 to 16"),
@@ -68,6 +67,7 @@ def test_wrong_values(server: Server, path: str, param: str, fields: dict[str, A
     assert param in reply.error["message"] and expected in reply.error["message"]
 
 
+CALLING = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
 CHAT_WRONG: list[tuple[dict[str, Any], str]] = [
     ({"messages": []}, "1 to 10000 items"),
     ({"messages": None}, "missing"),
@@ -77,10 +77,19 @@ CHAT_WRONG: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "user"}]}, "content"),
     ({"messages": [{"role": "user", "content": None}]}, "content"),
     ({"messages": [{"role": "user", "content": 5}]}, "list of text parts"),
-    ({"messages": [{"role": "tool", "content": "x"}]}, "system or developer or user or assistant"),
-    ({"messages": [{"role": "user", "content": "x", "name": "Ann"}]}, "name"),
-    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "image_url"),
-    ({"max_tokens": 1, "max_completion_tokens": 1}, "either"),
+    ({"messages": [{"role": "function", "content": "x"}]}, "system or developer or user or assistant or tool"),
+    ({"messages": [{"role": "user", "content": "x", "name": "Ann"}]}, "messages[0].name: not supported: this model's"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+        "messages[0].content[0]: image_url is not supported: this model reads text",
+    ),
+    ({"messages": [CALLING]}, "messages[0].tool_calls: not supported: this model's chat template leaves out calls"),
+    ({"messages": [{"role": "user", "content": "x", "tool_call_id": "1"}]}, "only a message of role 'tool'"),
+    ({"messages": [{"role": "assistant", "function_call": {"name": "f"}}]}, "messages[0].function_call: this server"),
+    ({"chat_template_kwargs": {"enable_thinking": False}}, "does not read it; it reads: none"),
+    ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages: is not for a request to set"),
+    ({"chat_template_kwargs": []}, "an object"),
+    ({"split_special_tokens": 1}, "true or false"),
     ({"top_logprobs": 2}, "needs logprobs"),
     ({"logprobs": True, "top_logprobs": 21}, "from 0 to 20"),
     ({"logprobs": 2}, "true or false"),
@@ -91,6 +100,7 @@ CHAT_WRONG: list[tuple[dict[str, Any], str]] = [
 def test_wrong_chat_fields(server: Server, fields: dict[str, Any], expected: str) -> None:
     reply = post(server, "/v1/chat/completions", fields)
     assert reply.status == 400 and expected in reply.error["message"]
+    assert reply.error["param"] and reply.error["message"].startswith(reply.error["param"])
     assert_works(server)
 
 
@@ -132,7 +142,33 @@ def test_what_is_not_supported_is_refused_and_not_ignored(server: Server, field:
 def test_values_that_ask_for_nothing_are_accepted(server: Server) -> None:
     off = {"response_format": {"type": "text"}, "tools": [], "tool_choice": "none", "logit_bias": {}, "store": False}
     off |= {"echo": False, "best_of": 1, "suffix": None, "functions": None, "temperature": None, "stop": None}
+    off |= {"stream_options": {"include_usage": False}, "top_logprobs": 0, "chat_template_kwargs": {}}
     assert post(server, "/v1/chat/completions", off).status == 200
+
+
+def test_values_of_openai_at_the_edges(server: Server) -> None:
+    """Each means what OpenAI's API says it does."""
+    greedy = server.chat("hi", max_tokens=12, temperature=0).text
+    for edge in ({"temperature": 1e-7}, {"temperature": 2, "top_p": 0}):
+        assert server.chat("hi", max_tokens=12, seed=-1, **edge).text == greedy
+    negative = server.chat("hi", max_tokens=12, temperature=2, seed=-1).text
+    assert negative == server.chat("hi", max_tokens=12, temperature=2, seed=2**64 - 1).text != greedy
+    for limits in ((5, 5), (5, 9), (9, 5)):
+        both = dict(zip(("max_tokens", "max_completion_tokens"), limits, strict=True))
+        assert server.chat("hi", **both).json["usage"]["completion_tokens"] == 5
+
+
+def test_messages_that_clients_send_back(server: Server) -> None:
+    """``developer``, parts, a result of a tool, and what the official client adds to an answer."""
+    plain = [{"role": "system", "content": "S"}, {"role": "user", "content": "ab"}, {"role": "tool", "content": "c"}]
+    added = {"refusal": None, "annotations": [], "audio": None, "function_call": None, "tool_calls": [], "name": None}
+    sent = [
+        {"role": "developer", "content": [{"type": "text", "text": "S"}]},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], **added},
+        {"role": "tool", "content": "c", "tool_call_id": "call_1", "name": "f"},
+    ]
+    answers = [post(server, "/v1/chat/completions", {"messages": messages}).json for messages in (plain, sent)]
+    assert answers[0]["usage"]["prompt_tokens"] == answers[1]["usage"]["prompt_tokens"] == 19
 
 
 @pytest.mark.parametrize(
@@ -147,7 +183,7 @@ def test_values_that_ask_for_nothing_are_accepted(server: Server) -> None:
         (b'{"temperature": NaN}', "NaN is not a number"),
         (b'{"temperature": -Infinity}', "not a number"),
         (b'{"max_tokens": ' + b"9" * 5000 + b"}", "JSON that can be read"),
-        (b'{"model": "tiny", "prompt": "x", "temperature": 1e999}', "from 0.01 to 100"),
+        (b'{"model": "tiny", "prompt": "x", "temperature": 1e999}', "from 0 to 100"),
         (b'{"a": ' * 100_000, "nested too deeply"),
         (b"\xff\xfe{}", "not UTF-8"),
         (b'{"model": "tiny", "prompt": "\\ud800"}', "surrogate"),
