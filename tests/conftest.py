@@ -11,10 +11,18 @@ import pytest
 from foredraft_exporter.build import export
 from tests import programs
 from tests.fixtures import tiny_checkpoint, tiny_gguf
+from tests.waiting import TEST_LIMIT
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in a shell's background job; children would ignore Ctrl-C too, and tests press it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """No test takes longer than the limit, unless the command line names another."""
+    if config.getoption("timeout", None) is None:
+        config.option.timeout = TEST_LIMIT
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

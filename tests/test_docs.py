@@ -35,6 +35,7 @@ from foredraft_exporter.exits.adapters import write_adapters
 from tests.doc_pages import PAGES, ROOT, Block, Page, read
 from tests.exporter.exits.helpers import model_of, random_adapter
 from tests.fixtures import EOS, tiny_checkpoint, tiny_gguf
+from tests.waiting import LIMIT
 
 NOT_RUN = {
     "foredraft serve": "ends only when it is told to; tests/runtime/server runs it",
@@ -214,7 +215,7 @@ def check(words: Sequence[str], folder: Path) -> None:
     elif program == "python":
         check_python(words)
     elif program in ("openssl", "model_signing"):
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT)
         assert done.returncode == 0, done.stderr
     else:
         assert program in OTHER_PROGRAMS, f"{program}: add it to NOT_SHELL, to OTHER_PROGRAMS, or run it"

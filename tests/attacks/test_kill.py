@@ -29,6 +29,7 @@ from foredraft.errors import BundleError
 from foredraft_exporter.build import export
 from tests.runtime.distribution.conftest import Server
 from tests.runtime.distribution.made import make_bundle
+from tests.waiting import until
 
 MB = 1 << 20
 TENTHS = range(1, 10)
@@ -126,13 +127,13 @@ def test_pull(tmp_path: Path, registry: Server, own_cache: Path) -> None:
     weights = whole.manifest.files[whole.manifest.weights].sha256
     name = f"{registry.address}/kill:1"
     push(whole, parse(name))
-    registry.proxy.seconds_per_block = 0.004
+    registry.proxy.hold_after = 3 * MB
     out, chance, kills, here = tmp_path / "out" / "b", random.Random(1), 0, own_cache / "downloads"
+    partial = here / f"{weights}.partial"
     while True:
         process = _start(_pull, name, out)
-        enough = _size(here / f"{weights}.partial") + chance.randint(1, 3 * MB)
-        while process.is_alive() and _size(here / f"{weights}.partial") < enough:
-            time.sleep(0.002)
+        enough = _size(partial) + chance.randint(1, 2 * MB)
+        until(lambda: not process.is_alive() or _size(partial) >= enough, "more bytes, or all", pause=0.002)  # noqa: B023
         process.kill()
         process.join()
         _opens_whole_or_not_at_all(out)

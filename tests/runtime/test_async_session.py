@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from foredraft import AsyncSession, Bundle, SamplingParams, Session
 from foredraft.errors import RequestError
+from foredraft.result import Chunk
+from tests.waiting import LIMIT
 
 Bundles = Callable[..., Path]
 PROMPT = "the cat sat on the mat, the cat sat"
@@ -45,7 +49,7 @@ def test_errors_come_through_and_the_next_text_works(tiny_bundle: Bundles) -> No
     asyncio.run(run())
 
 
-def test_a_text_can_be_given_up(tiny_bundle: Bundles) -> None:
+def test_a_text_can_be_given_up(tiny_bundle: Bundles, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tiny_bundle()
     alone = open_session(path).generate(PROMPT, max_tokens=30)
 
@@ -54,9 +58,21 @@ def test_a_text_can_be_given_up(tiny_bundle: Bundles) -> None:
             async with contextlib.aclosing(writer.stream(PROMPT)) as chunks:
                 await anext(chunks)
             assert (await writer.generate(PROMPT, max_tokens=30)).tokens == alone.tokens
+            begun, go_on, stream = asyncio.Event(), threading.Event(), writer.session.stream
+            loop = asyncio.get_running_loop()
+
+            def held(*args: Any, **options: Any) -> Iterator[Chunk]:
+                with contextlib.closing(stream(*args, **options)) as chunks:
+                    for chunk in chunks:
+                        loop.call_soon_threadsafe(begun.set)
+                        go_on.wait(LIMIT)
+                        yield chunk
+
+            monkeypatch.setattr(writer.session, "stream", held)
             task = asyncio.create_task(writer.generate(PROMPT))
-            await asyncio.sleep(0.02)
+            await begun.wait()
             task.cancel()
+            go_on.set()
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert (await writer.generate(PROMPT, max_tokens=30)).tokens == alone.tokens

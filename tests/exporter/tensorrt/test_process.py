@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from unittest import mock
 
@@ -17,6 +16,7 @@ from foredraft.errors import ForedraftError
 from foredraft_exporter.tensorrt import process
 from foredraft_exporter.tensorrt.job import Job
 from foredraft_exporter.tensorrt.process import build_engine
+from tests.waiting import until
 
 
 def job(folder: Path) -> Job:
@@ -52,28 +52,41 @@ def test_a_half_written_engine_is_removed(tmp_path: Path) -> None:
 
 
 def test_silence_is_reported_every_second(tmp_path: Path) -> None:
+    heard = tmp_path / "heard"
     code = (
-        "import json, time\n"
+        "import json, pathlib, time\n"
         "def tell(**values): print(json.dumps(values), flush=True)\n"
         "tell(event='progress', phase='kernels', step=1, steps=9)\n"
-        "time.sleep(2.5)\n"
+        f"while not pathlib.Path({str(heard)!r}).exists(): time.sleep(0.05)\n"
         "tell(event='done', seconds=1.0, bytes=2, memory=3, version='1')"
     )
     told: list[str] = []
+
+    def listen(what: str, seconds: float) -> None:
+        told.append(what)
+        if told.count("segment-0: kernels 1/9") == 3:
+            heard.touch()
+
     with worker(code):
-        built = build_engine(job(tmp_path), lambda what, seconds: told.append(what))
+        built = build_engine(job(tmp_path), listen)
     assert built.nbytes == 2
-    assert told.count("segment-0: kernels 1/9") >= 2
 
 
 def test_ctrl_c_ends_the_builder(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
-    code = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
-    interrupt = threading.Timer(2.0, lambda: os.kill(os.getpid(), signal.SIGINT))
+    code = (
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(tmp_path / 'writing')!r}).write_text(str(os.getpid()))\n"
+        f"os.rename({str(tmp_path / 'writing')!r}, {str(pid_file)!r})\n"
+        "time.sleep(3600)"
+    )
+
+    def press() -> None:
+        until(pid_file.exists, "the builder runs")
+        os.kill(os.getpid(), signal.SIGINT)
+
     with worker(code), pytest.raises(KeyboardInterrupt):
-        interrupt.start()
+        threading.Thread(target=press).start()
         build_engine(job(tmp_path))
-    deadline = time.monotonic() + 10
-    while psutil.pid_exists(int(pid_file.read_text())) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not psutil.pid_exists(int(pid_file.read_text()))
+    pid = int(pid_file.read_text())
+    until(lambda: not psutil.pid_exists(pid), "the builder has ended")

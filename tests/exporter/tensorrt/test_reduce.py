@@ -11,6 +11,7 @@ import onnx
 
 from tests.exporter.tensorrt.graphs import write_graphs
 from tests.fixtures import tiny_checkpoint
+from tests.waiting import TEST_LIMIT
 
 
 def test_a_failing_graph_is_reduced_to_what_fails(tmp_path: Path) -> None:
@@ -21,7 +22,7 @@ def test_a_failing_graph_is_reduced_to_what_fails(tmp_path: Path) -> None:
     recipe += "polygraphy_debug.onnx --backend tensorrt-rtx --targets sm89 --quiet"
     environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
     command = [str(tools / "polygraphy"), *recipe.split()]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=TEST_LIMIT)
     assert done.returncode == 0, done.stdout[-2000:]
     whole, reduced = (onnx.load(path, load_external_data=False).graph for path in (graph, tmp_path / "reduced.onnx"))
     assert reduced.node[-1].op_type == "TreeAttention"

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.programs import needs
 from tests.runtime.distribution.made import make_bundle
 from tests.runtime.distribution.proxy import Proxy
+from tests.waiting import until
 
 _CONFIG = """
 version: 0.1
@@ -74,13 +75,8 @@ def registry_with_login(tmp_path: Path) -> Iterator[Server]:
 def _serve(folder: Path, more: str = "") -> Iterator[Server]:
     binary = needs("docker-registry")
     folder.mkdir(exist_ok=True)
-    port = _free_port()
-    config = folder / "config.yml"
-    config.write_text(_CONFIG.format(storage=folder / "storage", port=port) + more)
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([binary, "serve", str(config)], stdout=log, stderr=log)
+    process, port = _started(binary, folder, more)
     try:
-        _wait_for(port, process, folder / "log")
         with Proxy(port) as proxy:
             yield Server(f"localhost:{proxy.port}", folder / "storage", proxy)
     finally:
@@ -88,17 +84,29 @@ def _serve(folder: Path, more: str = "") -> Iterator[Server]:
         process.wait()
 
 
+def _started(binary: str, folder: Path, more: str) -> tuple[subprocess.Popen[bytes], int]:
+    """A registry that listens, and its port. Another program may take a port that was free: then the next one."""
+    config, log = folder / "config.yml", folder / "log"
+    for _ in range(5):
+        port = _free_port()
+        config.write_text(_CONFIG.format(storage=folder / "storage", port=port) + more)
+        with log.open("wb") as out:
+            process = subprocess.Popen([binary, "serve", str(config)], stdout=out, stderr=out)
+        until(lambda: process.poll() is not None or _listens(process, port), "the registry answers or has ended")  # noqa: B023
+        if process.poll() is None:
+            return process, port
+    pytest.fail(f"docker-registry did not start: {log.read_text()[-2000:]}")
+
+
+def _listens(process: subprocess.Popen[bytes], port: int) -> bool:
+    try:
+        taken = psutil.Process(process.pid).net_connections("tcp")
+    except psutil.Error:
+        return False
+    return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in taken)
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + 120
-    while time.monotonic() < end and process.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    pytest.fail(f"docker-registry did not start: {log.read_text()[-2000:]}")

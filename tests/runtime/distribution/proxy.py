@@ -1,14 +1,15 @@
-"""A proxy before a registry that writes down what is asked, and can break off or slow down what is answered."""
+"""A proxy before a registry that writes down what is asked, and can break off or hold back what is answered."""
 
 from __future__ import annotations
 
 import http.client
 import threading
-import time
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
+
+from tests.waiting import TEST_LIMIT
 
 _BLOCK = 1 << 16
 
@@ -23,13 +24,18 @@ class Asked:
 
 
 class Proxy:
-    """Forwards to ``port`` of this machine from a port of its own."""
+    """Forwards to ``port`` of this machine from a port of its own.
+
+    Of each blob it sends ``break_after`` bytes and breaks off, ``breaks_left`` times; or it sends whole blocks up to
+    ``hold_after`` bytes, and then nothing until it is reset.
+    """
 
     def __init__(self, port: int) -> None:
         self.asked: list[Asked] = []
         self.break_after: int | None = None
         self.breaks_left = 0
-        self.seconds_per_block = 0.0
+        self.hold_after: int | None = None
+        self._go_on = threading.Event()
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -49,7 +55,9 @@ class Proxy:
     def reset(self) -> None:
         """Forget what was asked, and do no harm."""
         self.asked.clear()
-        self.break_after, self.breaks_left, self.seconds_per_block = None, 0, 0.0
+        self.break_after, self.breaks_left, self.hold_after = None, 0, None
+        self._go_on.set()
+        self._go_on = threading.Event()
 
     def __enter__(self) -> Proxy:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -90,8 +98,8 @@ class Proxy:
     def _answer(self, handler: BaseHTTPRequestHandler, answer: http.client.HTTPResponse, blob: bool) -> None:
         sent = 0
         while block := answer.read(_BLOCK):
-            if blob:
-                time.sleep(self.seconds_per_block)
+            if blob and self.hold_after is not None and sent + len(block) > self.hold_after:
+                self._go_on.wait(TEST_LIMIT)
             if blob and self.break_after is not None and self.breaks_left and sent + len(block) > self.break_after:
                 handler.wfile.write(block[: self.break_after - sent])
                 self.breaks_left -= 1

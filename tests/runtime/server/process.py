@@ -10,13 +10,12 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_START_SECONDS = 60
+from tests.waiting import LIMIT, until
 
 
 @dataclass
@@ -71,7 +70,7 @@ class Server:
                 command, stdout=subprocess.PIPE, stderr=errors, env={**os.environ, **(environment or {})}
             )
         self.port = self._wait_for_port()
-        self._wait_for_health()
+        until(self.listens, "the server answers")
 
     def request(
         self, method: str, path: str, body: object = None, *, headers: dict[str, str] | None = None, raw: bytes = b""
@@ -94,7 +93,7 @@ class Server:
         return self.request("POST", "/v1/chat/completions", body)
 
     def connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT)
 
     def open_stream(self, **fields: object) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """A streamed completion, not read yet."""
@@ -118,15 +117,22 @@ class Server:
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
         return [line for line in lines if line["logger"] == "foredraft.access"]
 
+    def listens(self) -> bool:
+        """Whether it takes requests."""
+        try:
+            return self.request("GET", "/health").status == 200
+        except OSError:
+            return False
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to end, and return its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(LIMIT)
 
     def _wait_for_port(self) -> int:
         assert self.process.stdout
-        ready, _, _ = select.select([self.process.stdout], [], [], _START_SECONDS)
+        ready, _, _ = select.select([self.process.stdout], [], [], LIMIT)
         line = self.process.stdout.readline().decode() if ready else ""
         found = re.search(r":(\d+)$", line.strip())
         if not found:
@@ -134,28 +140,9 @@ class Server:
             raise AssertionError(f"the server did not start: {line}{self.log.read_text()}")
         return int(found[1])
 
-    def _wait_for_health(self) -> None:
-        for _ in range(_START_SECONDS * 20):
-            try:
-                if self.request("GET", "/health").status == 200:
-                    return
-            except OSError:
-                time.sleep(0.05)
-        raise AssertionError("the server does not answer")
-
 
 def lines(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
     """The events of a stream, as they come."""
     for line in response:
         if line.startswith(b"data: {"):
             yield json.loads(line[6:])
-
-
-def until(condition: Any, seconds: float = 10.0) -> bool:
-    """True as soon as ``condition()`` holds."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from tests.runtime.server.conftest import Serve
+from tests.waiting import TEST_LIMIT
 
 _EXAMPLES = 25
 _MOST_ANSWERS = 16 * 16
@@ -24,7 +25,7 @@ def test_the_api_is_as_it_is_described(start_server: Serve, tiny: Path, tmp_path
     options = ["--phases", "coverage,fuzzing", "--max-examples", str(_EXAMPLES), "--generation-deterministic"]
     options += ["--workers", "1", "--no-color", "--report-json-path", "report.json"]
     command = [sys.executable, "-m", "schemathesis.cli", "run", description, *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TEST_LIMIT)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["operations"]["tested"] == 5 and report["test_cases"]["generated"] > 300

@@ -14,6 +14,7 @@ import pytest
 from foredraft.commands.serve import serve
 from tests.programs import needs
 from tests.runtime.server.process import Server
+from tests.waiting import LIMIT
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "serving.md").read_text()
@@ -28,7 +29,7 @@ def commands(prefix: str) -> list[str]:
 @pytest.mark.parametrize("command", commands("curl"))
 def test_curl_examples(server: Server, command: str) -> None:
     command = command.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}").replace("smollm2-135m", "tiny")
-    done = subprocess.run([needs("curl"), *shlex.split(command)[1:]], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([needs("curl"), *shlex.split(command)[1:]], capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0 and '"error"' not in done.stdout
     assert '"tiny"' in done.stdout
     assert ("[DONE]" in done.stdout) == ('"stream": true' in command)
@@ -59,7 +60,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / "foredraft.service"
     text = (ROOT / "deploy" / "foredraft.service").read_text()
     unit.write_text(text.replace("/opt/foredraft/bin/foredraft", sys.executable))  # what it starts must be there
-    done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0 and done.stderr == ""
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.runtime.server.conftest import Serve
 from tests.runtime.server.process import Server
+from tests.waiting import LIMIT
 
 
 def test_metrics_count_what_was_done(start_server: Serve, tiny: Path) -> None:
@@ -62,7 +63,7 @@ def test_a_server_without_its_extra_says_what_to_install(tmp_path: Path) -> None
         "from foredraft.cli import main\n"
         f"sys.exit(main(['serve', {str(tmp_path)!r}]))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 1 and "pip install 'foredraft[serve]'" in done.stderr
 
 
@@ -74,5 +75,5 @@ def test_the_bare_runtime_imports_no_server() -> None:
         "import sys, foredraft, foredraft.cli, foredraft.session, foredraft.async_session, foredraft.commands.serve\n"
         "print(sorted({'starlette', 'uvicorn', 'prometheus_client', 'ray', 'anyio'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
     assert done.stdout.strip() == "[]", done.stderr

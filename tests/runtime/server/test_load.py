@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +11,8 @@ import numpy as np
 import psutil
 
 from tests.runtime.server.conftest import Serve
-from tests.runtime.server.process import Server
+from tests.runtime.server.process import Reply, Server
+from tests.waiting import until
 
 PROMPTS = ["What is the capital of France?", "Name three colours.", "Count to five.", "Say hello.", "What is water?"]
 CLIENTS, REQUESTS = 16, 200
@@ -32,12 +32,15 @@ def requests() -> list[dict[str, Any]]:
 def ask(server: Server, fields: dict[str, Any], statuses: Counter[int]) -> str:
     content = fields["content"]
     others = {name: value for name, value in fields.items() if name != "content"}
-    while True:
+
+    def taken() -> Reply | None:
         reply = server.chat(content, **others)
         statuses[reply.status] += 1
-        if reply.status != 429:
-            return reply.text
-        time.sleep(0.3)
+        return reply if reply.status != 429 else None
+
+    reply = until(taken, "there is room in the queue", pause=0.3)
+    assert reply is not None
+    return reply.text
 
 
 def test_answers_under_load_are_those_given_alone(smollm2_server: Server) -> None:

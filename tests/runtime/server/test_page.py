@@ -13,7 +13,8 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.programs import needs
 from tests.runtime.server.conftest import Serve
-from tests.runtime.server.process import Server, until
+from tests.runtime.server.process import Server
+from tests.waiting import until
 
 _FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -58,10 +59,10 @@ def finished(browser: webdriver.Chrome) -> bool:
 def test_a_conversation_with_the_overlay(browser: webdriver.Chrome, page_server: Server, tmp_path: Path) -> None:
     server = page_server
     browser.get(f"http://127.0.0.1:{server.port}/")
-    assert until(lambda: browser.find_element(By.ID, "model").text == "tiny")
+    until(lambda: browser.find_element(By.ID, "model").text == "tiny", "the model's name is shown")
     browser.execute_script("document.getElementById('max_tokens').value = 80")
     send(browser, "Repeat this ten times: one two three four.")
-    assert until(lambda: finished(browser), 60)
+    until(lambda: finished(browser), "the answer is finished")
     expected = server.chat("Repeat this ten times: one two three four.", max_tokens=80).json
     answer = browser.find_element(By.CSS_SELECTOR, ".answer .text")
     assert answer.get_property("textContent") == expected["choices"][0]["message"]["content"]
@@ -87,7 +88,7 @@ def test_a_conversation_with_the_overlay(browser: webdriver.Chrome, page_server:
     browser.find_element(By.ID, "theme").click()
     assert browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color") != before
     send(browser, "And again.")
-    assert until(lambda: finished(browser), 60)
+    until(lambda: finished(browser), "the answer is finished")
     assert "prompt tokens cached" in figures(browser, 1)
     assert [line for line in browser.get_log("browser") if line["level"] in ("SEVERE", "WARNING")] == []
 
@@ -96,11 +97,12 @@ def test_stop_frees_the_place_and_errors_are_shown(browser: webdriver.Chrome, pa
     server = page_server
     browser.get(f"http://127.0.0.1:{server.port}/")
     send(browser, "Count from one to a thousand in words.")
-    assert until(lambda: browser.find_elements(By.CSS_SELECTOR, ".token"), 30)
+    until(lambda: browser.find_elements(By.CSS_SELECTOR, ".token"), "a token is shown")
     browser.find_element(By.ID, "send").click()
-    assert until(lambda: finished(browser), 10)
-    assert until(lambda: server.metric("active_sequences") == 0, 5)
+    until(lambda: finished(browser), "the answer is finished")
+    until(lambda: server.metric("active_sequences") == 0, "the place is free")
+    assert any(line["status"] == 499 for line in server.requests_logged())
     browser.execute_script("document.getElementById('temperature').value = -1")
     send(browser, "Hello")
-    assert until(lambda: browser.find_elements(By.CSS_SELECTOR, ".error"), 10)
+    until(lambda: browser.find_elements(By.CSS_SELECTOR, ".error"), "an error is shown")
     assert "temperature" in browser.find_element(By.CSS_SELECTOR, ".error").text

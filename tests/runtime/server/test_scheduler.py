@@ -15,7 +15,7 @@ from foredraft.server.api_errors import ApiError
 from foredraft.server.jobs import Event, Failure, Job, Piece
 from foredraft.server.prefix_cache import PrefixCache
 from foredraft.server.scheduler import Scheduler
-from tests.runtime.server.process import until
+from tests.waiting import LIMIT, TEST_LIMIT, until
 
 
 class Notes:
@@ -41,7 +41,7 @@ class Bench:
         self.scheduler = Scheduler(self.cache, self.notes, sequences, 4)
         self.events: queue.Queue[tuple[Job, Event]] = queue.Queue()
 
-    def job(self, tokens: list[int], max_tokens: int = 50, on_event: Any = None, seconds: float = 60.0) -> Job:
+    def job(self, tokens: list[int], max_tokens: int = 50, on_event: Any = None, seconds: float = TEST_LIMIT) -> Job:
         def emit(event: Event) -> None:
             if on_event:
                 on_event(job)
@@ -52,7 +52,7 @@ class Bench:
 
     def last_event(self, job: Job) -> Event:
         while True:
-            owner, event = self.events.get(timeout=20)
+            owner, event = self.events.get(timeout=LIMIT)
             if owner is job and (isinstance(event, Failure) or event.result):
                 return event
 
@@ -84,7 +84,7 @@ def test_cancelling_takes_effect_before_the_next_round(bench: Bench) -> None:
 def test_a_long_prompt_does_not_hold_up_another_answer(bench: Bench) -> None:
     short, long = bench.job([1, 2, 3], 200), bench.job(list(range(250)) * 7, 1)
     bench.scheduler.submit([short])
-    bench.events.get(timeout=20)
+    bench.events.get(timeout=LIMIT)
     bench.scheduler.submit([long])
     bench.last_event(long)
     assert bench.notes.turns.index(long) > 1750 // 64  # a round of the other between any two windows of the prompt
@@ -122,7 +122,12 @@ def test_memory_is_taken_ahead_while_there_is_nothing_to_do(bench: Bench) -> Non
     first, second = bench.job([1, 2, 3] * 30), bench.job([4, 5, 6] * 30)
     bench.scheduler.submit([first])
     bench.last_event(first)
-    assert until(lambda: bench.cache._ahead is not None and bench.cache._ahead.touched == bench.cache.kept_tokens > 90)
+
+    def taken() -> bool:
+        ahead = bench.cache._ahead
+        return ahead is not None and ahead.touched == bench.cache.kept_tokens > 90
+
+    until(taken, "memory is taken for as long a text as is kept")
     bench.scheduler.submit([second])
     assert isinstance(bench.last_event(second), Piece)
 
@@ -142,11 +147,12 @@ def test_answers_are_written_where_no_memory_can_be_taken_ahead(slow: Path, monk
 def test_the_queue_has_a_limit_and_a_deadline(bench: Bench) -> None:
     running = [bench.job([i, 2, 3], 1500) for i in range(2)]
     bench.scheduler.submit(running)
-    late = bench.job([9, 9], seconds=0.05)
+    late = bench.job([9, 9])
     bench.scheduler.submit([late, *[bench.job([8, i]) for i in range(3)]])
     with pytest.raises(ApiError, match="try again") as full:
         bench.scheduler.submit([bench.job([1])])
     assert full.value.status == 429 and int(full.value.headers["Retry-After"]) >= 1
+    late.deadline = time.monotonic()
     failure = bench.last_event(late)
     assert isinstance(failure, Failure) and failure.error.status == 504 and "in the queue" in failure.error.message
 
@@ -155,7 +161,7 @@ def test_closing_ends_what_is_left(slow: Path) -> None:
     bench = Bench(slow, sequences=1)
     job, waiting = bench.job([1, 2], 1500), bench.job([3, 4])
     bench.scheduler.submit([job, waiting])
-    bench.events.get(timeout=20)
+    bench.events.get(timeout=LIMIT)
     bench.scheduler.close()
     for each in (job, waiting):
         failure = bench.last_event(each)
