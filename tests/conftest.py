@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from foredraft_exporter.build import export
 from tests import programs
@@ -16,6 +17,13 @@ from tests.waiting import TEST_LIMIT
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in a shell's background job; children would ignore Ctrl-C too, and tests press it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Examples are counted, not timed: how long one takes depends on the machine.
+settings.register_profile(
+    "foredraft", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+settings.load_profile("foredraft")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foredraft.errors import CheckpointError, ForedraftError
@@ -149,7 +149,7 @@ def test_name_that_appears_twice(tmp_path: Path) -> None:
         read_header(_file(tmp_path / "x.safetensors", {}, 16, f'{{"a": {entry}, "a": {entry}}}'))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(position=st.integers(0, 4095), byte=st.integers(0, 255), cut=st.integers(0, 4096))
 def test_any_damage_is_ours(tiny_folder: Path, tmp_path: Path, position: int, byte: int, cut: int) -> None:
     """A changed byte in the header or a shorter file reads or raises ``CheckpointError``."""

@@ -48,7 +48,7 @@ def test_weights_may_be_inputs(bits, has_min):
     assert same_bits(Operator("BlockLinear", inputs, bits=bits, N=40, K=96)(x=x, **packed), operator(x=x))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 70), st.sampled_from(PRECISIONS), st.sampled_from([(40, 96), (300, 576)]), st.integers(0, 9999))
 def test_a_row_is_the_same_alone_and_among_others(rows, precision, shape, seed):
     alone, among = linear(*shape, *precision)[0], linear(*shape, *precision, threads=2)[0]
@@ -111,7 +111,7 @@ def test_dense_linear_means_what_the_reference_says(n, k):
     assert_close(dense()(x=x, w=w), dense_linear(x, w), np.abs(x) @ np.abs(w).T)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 40), st.sampled_from([(7, 33), (300, 576)]), st.integers(0, 9999))
 def test_a_dense_row_is_the_same_alone_and_among_others(rows, shape, seed):
     rng = np.random.default_rng(seed)

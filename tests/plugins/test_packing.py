@@ -15,7 +15,7 @@ def draw(rng: np.random.Generator, n: int, k: int, bits: int, has_min: bool):
     return codes, scale, minima if has_min else None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 70), st.integers(1, 4), st.sampled_from([4, 8]), st.booleans(), st.integers(0, 2**32 - 1))
 def test_unpack_is_the_inverse_of_pack(n, blocks, bits, has_min, seed):
     codes, scale, minima = draw(np.random.default_rng(seed), n, blocks * BLOCK, bits, has_min)

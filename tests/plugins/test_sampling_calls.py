@@ -18,7 +18,7 @@ def arrivals(row: np.ndarray, ids: np.ndarray, temperature: float, stream: int) 
         return noise.exponentials(stream, ids) * np.exp(behind)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     size=st.sampled_from([1, 2, 15, 16, 17, 511, 512, 513, 5000]),
     temperature=st.sampled_from([0.01, 0.3, 0.8, 1.0, 2.0]),

@@ -59,7 +59,7 @@ def test_means_what_the_reference_says(shape, n_past, nodes):
     np.testing.assert_array_equal(value, expected_value)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(SHAPES), st.integers(0, 200), st.integers(1, 40), st.integers(0, 9999))
 def test_a_node_is_the_same_alone_and_among_others(shape, n_past, nodes, seed):
     """Nodes in one forward on two threads, against one forward per node."""
@@ -77,7 +77,7 @@ def test_a_node_is_the_same_alone_and_among_others(shape, n_past, nodes, seed):
     assert same_bits(value, alone_value)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(SHAPES), st.integers(0, 200), st.integers(1, 40), st.integers(0, 9999))
 def test_a_path_with_holes_is_the_same_as_closed_up(shape, n_past, nodes, seed):
     """A path through a tree at scattered slots, against the same tokens as committed text, one forward per token."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foredraft import Bundle, SamplingParams, Session
@@ -62,7 +62,7 @@ def test_every_drafter_writes_the_tokens_of_plain_decoding(
         assert drafted.stats.drafter == drafter
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(
     prompt=st.lists(st.integers(0, 255), min_size=1, max_size=40),
     drafter=st.sampled_from([n for n in names() if n != "none"]),

@@ -10,7 +10,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foredraft.errors import CheckpointError, ForedraftError, UnsupportedModelError
@@ -188,7 +188,7 @@ def test_truncated_file(tiny_gguf_file: Path, tmp_path: Path) -> None:
         open_checkpoint(tmp_path / "m.gguf")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(position=st.integers(0, 9000), byte=st.integers(0, 255), cut=st.integers(0, 20000))
 def test_any_damage_is_ours(tiny_gguf_file: Path, tmp_path: Path, position: int, byte: int, cut: int) -> None:
     data = bytearray(tiny_gguf_file.read_bytes())

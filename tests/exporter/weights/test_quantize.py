@@ -44,7 +44,7 @@ def test_errors_are_small(seed: int) -> None:
     assert _relative(rows, four) < 0.95 * _relative(rows, _min_max4(rows)) < 0.09
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.floats(-1000, 1000, width=32), min_size=32, max_size=32))
 def test_never_worse_than_the_simple_way(values: list[float]) -> None:
     """For any block; where scale or minimum rounds away in float16, both lose the same."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -38,7 +38,7 @@ from tests.runtime.tokenizers_for_tests import byte_level
 DOCUMENTS = st.lists(st.lists(st.integers(0, 5), max_size=30), min_size=1, max_size=6).filter(
     lambda documents: any(documents)
 )
-quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=40)
 
 
 def shard(path: Path, documents: Documents, kind: str = "corpus") -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foredraft.databases.database import Database
@@ -32,7 +32,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert read(written(tmp_path / "a.log")) == OUTPUTS
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(data=st.data())
 def test_torn_and_damaged_logs_give_whole_records_or_none(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "a.log"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.databases.building import recycled_table
@@ -92,7 +92,6 @@ def replay(drafter: Drafter, text: list[int], prompt: int, budget: int) -> tuple
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None)
 @given(prompt=TEXTS, more=st.lists(TEXTS, max_size=3), budget=st.integers(0, 20), data=st.data())
 def test_trees_are_valid_whatever_the_text(
     databases: tuple[Database, Database],
@@ -120,7 +119,6 @@ def test_trees_are_valid_whatever_the_text(
 
 
 @pytest.mark.parametrize("name", ["pools", "suffix"])
-@settings(deadline=None)
 @given(text=TEXTS, more=TEXTS, data=st.data())
 def test_a_rewound_drafter_drafts_as_one_that_never_went_on(
     databases: tuple[Database, Database], name: str, text: list[int], more: list[int], data: st.DataObject

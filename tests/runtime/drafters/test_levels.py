@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.databases.entry import Entry
@@ -55,7 +55,6 @@ def test_keys_are_the_hashes_with_the_next_token(vocab: int, order: int) -> None
         assert key & rest_token(vocab) == tokens[start + order]
 
 
-@settings(deadline=None)
 @given(tokens=st.lists(st.integers(0, 30), max_size=200))
 def test_an_entry_is_sorted_by_count_and_then_by_recency(tokens: list[int]) -> None:
     entry = Entry(0, [], [])
@@ -69,7 +68,6 @@ def test_an_entry_is_sorted_by_count_and_then_by_recency(tokens: list[int]) -> N
         assert entry.tokens == sorted(last, key=lambda token: (-Counter(tokens)[token], -last[token]))
 
 
-@settings(deadline=None)
 @given(text=TEXTS, more=TEXTS, data=st.data())
 def test_a_rewound_context_is_the_one_that_never_went_on(text: list[int], more: list[int], data: st.DataObject) -> None:
     length = data.draw(st.integers(0, len(text) + len(more)))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foredraft.bundle import Bundle
@@ -47,7 +47,7 @@ def rounds(draw: st.DrawFn) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8", "int4"])
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(plan=rounds(), threads=st.sampled_from([1, 2]), prompt=st.integers(1, 20))
 def test_a_path_through_any_tree_gives_the_bits_of_plain_decoding(
     tiny_bundle: Callable[..., Path], precision: str, plan: list[list[int]], threads: int, prompt: int

@@ -38,7 +38,7 @@ def logits(seed: int, scale: float = 3.0) -> np.ndarray:
     return (np.random.default_rng(seed).standard_normal(VOCAB) * scale).astype(np.float32)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     params=PARAMS,
     position=st.integers(0, 10_000),
@@ -64,7 +64,7 @@ def test_the_top_gives_the_tokens_of_the_whole_row(
         assert picker(Engine(row, k).part, position, path) == wanted[0][0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(params=PARAMS, position=st.integers(0, 10_000), count=st.integers(1, 9), seed=st.integers(0, 1000))
 def test_a_small_vocabulary_is_a_row_whose_other_tokens_are_impossible(
     params: SamplingParams, position: int, count: int, seed: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -60,7 +59,7 @@ PARAMS = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(params=PARAMS, position=st.integers(0, 10_000), data=st.data())
 def test_equals_the_definition(params: SamplingParams, position: int, data: st.DataObject) -> None:
     size = data.draw(st.sampled_from([1, 2, 17, 300, 9000]))
@@ -76,7 +75,7 @@ def test_equals_the_definition(params: SamplingParams, position: int, data: st.D
     assert np.array_equal(row, kept)  # the engine's row is not ours to change
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(params=PARAMS, position=st.integers(0, 10_000), count=st.integers(1, 12), data=st.data())
 def test_runners_up_are_what_would_be_picked_without_those_before(
     params: SamplingParams, position: int, count: int, data: st.DataObject
@@ -239,24 +238,6 @@ def test_values_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     (name,) = settings
     with pytest.raises(RequestError, match=f"{name}: got .* expected"):
         SamplingParams(**settings)
-
-
-def test_fast_enough_for_every_node() -> None:
-    rng = np.random.default_rng(0)
-    row = rng.standard_normal(49_152).astype(np.float32) * 3
-    limits = {
-        GREEDY: 100e-6,
-        SamplingParams(temperature=1.0): 2e-3,
-        SamplingParams(temperature=1.0, top_p=0.95): 2e-3,
-    }  # several times what they take, for busy machines
-    for params, limit in limits.items():
-        picker = make_picker(params)
-        times = []
-        for position in range(20):
-            started = time.perf_counter()
-            picker(row, position, [])
-            times.append(time.perf_counter() - started)
-        assert min(times) < limit
 
 
 def test_values_of_openai_at_the_edges() -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft import Bundle, Session
@@ -17,7 +17,6 @@ from foredraft.scheduling import measure as measuring
 from foredraft.scheduling.forward_costs import REPEATS, SIZES, CostCurve, cached_curve
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.integers(2, 80), st.floats(1e-4, 1.0), max_size=10), st.floats(1e-4, 1.0))
 def test_never_falls_and_goes_on_beyond(knots: dict[int, float], first: float) -> None:
     curve = CostCurve({1: first, **knots})

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foredraft import Bundle, SamplingParams, Session
@@ -129,7 +129,7 @@ def test_every_policy_writes_plain_decodings_text(rig: Rig, policy: str, drafter
         assert check_work(session, sampling, 32) == rig.plain(sampling, 32)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30)
 @given(policies(), st.sampled_from(["none", "context"]), st.sampled_from([0.0, 0.8]), st.integers(0, 2))
 def test_any_policy_writes_plain_decodings_text(
     rig: Rig, policy: Policy, drafter: str, temperature: float, seed: int
