@@ -63,11 +63,17 @@ def missing() -> list[Program]:
 
 
 def _install(programs: list[Program]) -> None:
-    packages = [program.package for program in programs]
-    print(f"installing what tests need of the system: {' '.join(packages)}", flush=True)
+    """One package at a time, so that one that cannot be had keeps none of the others away."""
+    _apt_get("update", "-qq")
+    for program in programs:
+        print(f"installing what tests need of the system: {program.package}", flush=True)
+        if not _apt_get("install", "-y", "-qq", program.package):
+            print(f"apt-get could not install {program.package}; its last words are above", file=sys.stderr, flush=True)
+
+
+def _apt_get(*arguments: str) -> bool:
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update", "-qq"], ["install", "-y", "-qq", *packages]):
-        subprocess.run(["apt-get", *command], check=False, env=quiet, stdout=subprocess.DEVNULL)
+    return subprocess.run(["apt-get", *arguments], check=False, env=quiet, stdout=subprocess.DEVNULL).returncode == 0
 
 
 def main() -> None:

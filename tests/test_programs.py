@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import programs
 from tests.programs import PROGRAMS, main, needs, summary
 
 
@@ -44,3 +45,32 @@ def test_set_up_without_rights_names_what_is_missing(
     main()
     said = capsys.readouterr().err
     assert all(f"apt-get install {program.package}" in said for program in PROGRAMS)
+
+
+def test_a_package_that_cannot_be_installed_keeps_no_other_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As on Ubuntu, which has no chromium: asked for all at once, apt-get would install nothing."""
+    apt_get = tmp_path / "apt-get"
+    apt_get.write_text(
+        f"""#!/bin/sh
+echo "$*" >> {tmp_path}/asked
+case "$*" in *chromium) echo "E: Package 'chromium' has no installation candidate" >&2; exit 100;; esac
+[ "$1" = update ] && exit 0
+for package; do :; done
+echo '#!/bin/sh' > {tmp_path}/$package && /bin/chmod +x {tmp_path}/$package
+"""
+    )
+    apt_get.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(programs.os, "geteuid", lambda: 0)
+    main()
+    said = capfd.readouterr().err
+    assert (tmp_path / "asked").read_text().splitlines() == [
+        "update -qq",
+        *[f"install -y -qq {program.package}" for program in PROGRAMS],
+    ]
+    assert "apt-get could not install chromium;" in said and "no installation candidate" in said
+    assert said.count("could not install") == 1
+    assert "chromium is not installed" in said and "curl is not installed" not in said
+    assert needs("docker-registry") == str(tmp_path / "docker-registry")
