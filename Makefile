@@ -16,7 +16,7 @@ STDLIB  := $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["
 SOURCES := pyproject.toml setup.py $(shell find plugins -name '*.cc' -o -name '*.h' -o -name '*.inc')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev export demo test bench bench-exact bench-peers check-gpu lint clean
+.PHONY: help setup setup-dev export demo test test-fast bench bench-exact bench-peers check-gpu lint clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -61,6 +61,9 @@ bundles/$(MODEL)-model.fdb: | export
 test: setup-dev  ## all tests; installs what they need of the system where it may (root, apt-get)
 	$(PYTHON) tests/programs.py
 	$(BIN)/python -m pytest
+
+test-fast: setup-dev  ## what to run after every edit: all tests that take no seconds, in two processes
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
 
 bench: setup-dev export  ## speed tables: decoding, t(T)/t(1), session opening
 	$(BIN)/python benchmarks/speed.py $(BUNDLE)

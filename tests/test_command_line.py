@@ -38,6 +38,7 @@ def copy(tiny_bundle: Callable[..., Path], tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_bundle("int8"), tmp_path / "copy.foredraft"))
 
 
+@pytest.mark.slow
 def test_export_then_generate(tiny_folder: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "out" / "tiny.foredraft"
     done = run("export", tiny_folder, "--out", bundle, "--exits", "1,2")
@@ -59,6 +60,7 @@ def test_text_is_streamed_and_statistics_go_to_stderr(tiny_bundle: Callable[...,
     assert quiet.stderr == "" and quiet.stdout == done.stdout
 
 
+@pytest.mark.slow
 def test_an_export_never_replaces_what_is_there_unasked(tiny_folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "x.foredraft"
     assert run("export", tiny_folder, "--out", target).returncode == 0
@@ -68,6 +70,7 @@ def test_an_export_never_replaces_what_is_there_unasked(tiny_folder: Path, tmp_p
     assert (target / "manifest.json").read_bytes() == before  # and an export is reproducible
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("exits", "words"),
     [("4", "exit 4"), ("0", "exit 0"), ("2,1", "larger than the one before"), ("1,1", "larger")],
@@ -77,6 +80,7 @@ def test_exits_that_do_not_cut_the_model(tiny_folder: Path, tmp_path: Path, exit
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_sources_that_cannot_be_exported_leave_nothing_behind(tiny_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     truncated = Path(shutil.copytree(tiny_folder, tmp_path / "truncated"))
@@ -147,6 +151,7 @@ def test_inspect_says_what_is_inside(tiny_bundle: Callable[..., Path]) -> None:
     assert "4 layers" in (text := run("inspect", tiny_bundle("int8", (1, 2))).stdout) or "layers" in text
 
 
+@pytest.mark.slow
 def test_bench_compares_and_checks(tiny_bundle: Callable[..., Path], tmp_path: Path) -> None:
     questions = tmp_path / "q.jsonl"
     questions.write_text('{"prompt": "abcabcabc", "category": "x"}\n{"turns": ["hello"], "category": "y"}\n')
@@ -174,6 +179,7 @@ def test_ctrl_c_ends_generate_cleanly(smollm2: Path) -> None:
     assert (child.returncode, error.strip()) == (130, "")
 
 
+@pytest.mark.slow
 def test_chat_on_a_terminal(smollm2: Path) -> None:
     child = pexpect.spawn(FOREDRAFT, ["chat", str(smollm2), "--max-tokens", "400"], encoding="utf-8", timeout=LIMIT)
     child.expect("> ")

@@ -22,6 +22,8 @@ from foredraft_exporter.exits.fit import fit
 from foredraft_exporter.exits.source import open_source
 from foredraft_exporter.exits.texts import read_pieces
 
+pytestmark = pytest.mark.slow
+
 QUESTIONS = Path(__file__).parent / "data" / "spec_bench_dev.jsonl"
 SAMPLINGS = [
     SamplingParams(),

@@ -33,6 +33,8 @@ from tests.fixtures import tiny_gguf
 from tests.runtime.distribution.made import graph, make_keys, safetensors
 from tests.runtime.distribution.test_add import make_database
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES, SEED = int(os.environ.get("FUZZ_EXAMPLES", "500")), int(os.environ.get("FUZZ_SEED", "0"))
 
 JSON = st.recursive(

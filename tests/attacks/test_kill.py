@@ -31,6 +31,8 @@ from tests.runtime.distribution.conftest import Server
 from tests.runtime.distribution.made import make_bundle
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 MB = 1 << 20
 TENTHS = range(1, 10)
 _FORK = multiprocessing.get_context("forkserver")

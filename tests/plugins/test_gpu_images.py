@@ -9,6 +9,8 @@ from foredraft_plugins.tree_attention.gpu.compile import SMS, compile_images
 from foredraft_plugins.tree_attention.gpu.images import HEAD_DIMS, INDEX, AttentionShape, Image, Images, PluginError
 from foredraft_plugins.tree_attention.gpu.interface import INTERFACE, SIGNATURES
 
+pytestmark = pytest.mark.slow
+
 SMOLLM2 = AttentionShape(9, 3, 64, 64)
 SHARED_PER_BLOCK = {75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 110: 227, 120: 99, 121: 99}
 """KiB, from the CUDA programming guide's table of compute capabilities."""

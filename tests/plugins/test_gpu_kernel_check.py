@@ -13,6 +13,8 @@ from foredraft_plugins.tree_attention.gpu.images import PluginError
 from tests.runtime.engines import kernels_standin
 from tests.runtime.engines.cuda_standin import CudaStandIn, CUresult
 
+pytestmark = pytest.mark.slow
+
 OK = CUresult.CUDA_SUCCESS
 
 

@@ -28,6 +28,7 @@ def run(isa: str, code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_all_instruction_sets_give_the_same_bits():
     outputs = {isa: run(isa, "-m tests.plugins.fingerprint").splitlines() for isa in ("", "avx2", "scalar")}
     assert outputs[""][0] == library.instruction_set() or os.environ.get("FOREDRAFT_ISA")

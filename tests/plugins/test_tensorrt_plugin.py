@@ -17,6 +17,8 @@ from foredraft_plugins.tree_attention.node import INPUTS, Node
 from .gpu_driver import Driver
 from .tensorrt_building import build
 
+pytestmark = pytest.mark.slow
+
 SHAPE = AttentionShape(4, 2, 64, 32)
 NODE = Node("layers.7.attention", SHAPE, 0.125)
 DIMS = [[5, 512], [2048, 2, 64], [2048, 2, 64], [5], [5], [1], [5, 8], [512, 16], [512, 16]]

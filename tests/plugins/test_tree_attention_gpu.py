@@ -12,6 +12,8 @@ from foredraft_plugins.tree_attention.gpu.images import AttentionShape
 from .gpu_interpreter import NUMPY, Call, Interpreter, Result
 from .trees import Shape, Tree, mask_of, random_tree
 
+pytestmark = pytest.mark.slow
+
 SIXTEEN_BITS = {"fp16": 2.5e-4, "bf16": 4e-3}
 """Absolute for scores of up to 96 products, and relative. A result and the softmax's weights are rounded: half a
 unit is 2^-11, 2^-8."""

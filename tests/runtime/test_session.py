@@ -233,6 +233,7 @@ def test_two_sessions_share_an_engine(tiny_bundle: Bundles) -> None:
     assert mixed[0] == alone[: len(mixed[0])] and np.size(mixed[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drafter", names())
 def test_the_portable_lowering_drafts_single_paths_and_is_exact(tiny_bundle: Bundles, drafter: str) -> None:
     path = tiny_bundle("int8", (1, 2))

@@ -74,6 +74,7 @@ def test_nothing_asked_for(session: Session) -> None:
     assert [round_.text for round_ in rounds] == [""] and result.tokens == []
 
 
+@pytest.mark.slow
 def test_rejected_branches_hang_where_the_model_went_another_way() -> None:
     round_ = a_trace()[1]
     assert [[node.id for node in branch] for branch in round_.rejected(0)] == [[3, 4]]

@@ -25,6 +25,8 @@ from foredraft_exporter.exits.texts import Piece, read_pieces
 from foredraft_exporter.exits.verdict import break_even, cost_fraction, verdict
 from tests.exporter.exits.helpers import LAYERSKIP, random_adapter, run_on
 
+pytestmark = pytest.mark.slow
+
 SOURCES = Path(sysconfig.get_path("stdlib")) / "json"
 
 

@@ -14,6 +14,8 @@ from foredraft_exporter.build import export
 from foredraft_plugins import library
 from tests.exporter.exits.helpers import HELD_OUT, LAYERSKIP, run_on, run_segments
 
+pytestmark = pytest.mark.slow
+
 README = {2: 0.558, 4: 0.722}
 """Agreement on held-out text, windows of 512."""
 WINDOW, WINDOWS = 256, 24

@@ -245,6 +245,7 @@ def test_the_command_fails(
     assert json.loads(captured.out)["passed"] is False
 
 
+@pytest.mark.slow
 def test_smollm2(smollm2: Path) -> None:
     report = check(Bundle.open(smollm2), "smollm2-135m", text=default_text()[:1000], threads=1, longest=128)
     assert report.passed, report.failures

@@ -14,6 +14,8 @@ from foredraft_exporter.tensorrt.process import build_engine
 from tests.exporter.tensorrt.graphs import SLOTS, seven_b_segment, write_graphs
 from tests.fixtures import tiny_checkpoint
 
+pytestmark = pytest.mark.slow
+
 LAYERSKIP = Path(__file__).parents[2] / "data" / "layerskip-tiny"
 TARGETS = ("sm89", "sm120")
 

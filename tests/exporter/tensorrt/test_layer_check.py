@@ -15,6 +15,8 @@ from foredraft_exporter.build import export
 from foredraft_exporter.tensorrt.build_options import EngineOptions
 from tests.fixtures import tiny_checkpoint
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def with_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:

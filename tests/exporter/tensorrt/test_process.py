@@ -51,6 +51,7 @@ def test_a_half_written_engine_is_removed(tmp_path: Path) -> None:
     assert not (tmp_path / "segment-0.engine").exists()
 
 
+@pytest.mark.slow
 def test_silence_is_reported_every_second(tmp_path: Path) -> None:
     heard = tmp_path / "heard"
     code = (

@@ -13,6 +13,8 @@ from foredraft_exporter.build import export
 from foredraft_exporter.tensorrt.build_options import EngineOptions
 from tests.fixtures import tiny_checkpoint
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:

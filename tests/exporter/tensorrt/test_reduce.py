@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import onnx
+import pytest
 
 from tests.exporter.tensorrt.graphs import write_graphs
 from tests.fixtures import tiny_checkpoint
 from tests.waiting import TEST_LIMIT
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_failing_graph_is_reduced_to_what_fails(tmp_path: Path) -> None:

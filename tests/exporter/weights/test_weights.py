@@ -204,6 +204,7 @@ print(peak - start)
 """
 
 
+@pytest.mark.slow
 def test_memory_stays_small_for_wide_layers(tmp_path: Path) -> None:
     """A layer as wide as a 7B model's: 1.3 GB as float32, never more than a small part of it in memory."""
     psutil = pytest.importorskip("psutil")

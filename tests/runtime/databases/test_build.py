@@ -63,6 +63,7 @@ def test_many_chunks_and_ranges_count_the_same(tmp_path: Path, monkeypatch: pyte
     assert_holds(whole, documents)
 
 
+@pytest.mark.slow
 @quick
 @given(documents=DOCUMENTS, cut=st.integers(0, 6))
 def test_shards_merge_to_the_same_file(tmp_path: Path, documents: Documents, cut: int) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import ray
 
 from foredraft.databases.merge import merge_files
 from foredraft.databases.shards import count_files
 from tests.runtime.tokenizers_for_tests import byte_level
+
+pytestmark = pytest.mark.slow
 
 
 def test_shards_counted_by_ray_merge_to_the_same_database(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from foredraft.session import Session
 from tests.runtime.distribution.conftest import Server
 from tests.runtime.distribution.made import make_bundle, make_keys
 
+pytestmark = pytest.mark.slow
+
 MB = 1 << 20
 
 

@@ -139,7 +139,7 @@ def test_context_says_nothing_where_it_knows_nothing() -> None:
     assert len(begun("context", list(range(50))).propose(list(range(50)), 16)) == 0
 
 
-@pytest.mark.parametrize("length", [500, 16_000])
+@pytest.mark.parametrize("length", [500, 8000])
 @pytest.mark.parametrize("alphabet", [2, 4, 50, 2000])
 def test_drafting_is_quick_whatever_the_text(alphabet: int, length: int) -> None:
     rng = random.Random(0)

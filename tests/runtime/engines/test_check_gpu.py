@@ -18,6 +18,8 @@ from foredraft.scheduling.parts import ForwardCosts
 from tests.runtime.engines.cuda_standin import CudaStandIn
 from tests.runtime.engines.tensorrt_standin import TensorRTStandIn
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def subject(tiny: Bundle) -> Subject:

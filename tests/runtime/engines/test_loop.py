@@ -19,6 +19,8 @@ from foredraft.scheduling.forward_costs import CostCurve
 from foredraft.scheduling.parts import ForwardCosts
 from tests.runtime.engines.made import opened, tiny_engines
 
+pytestmark = pytest.mark.slow
+
 PROMPT = list(b"the cat sat on the mat, the cat sat on the ")
 POLICIES = ["auto", "fixed:8", "tree", "self-spec", "hispec", "echo", "echo:keep=0.05,alternatives=2"]
 

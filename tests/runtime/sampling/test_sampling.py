@@ -59,6 +59,7 @@ PARAMS = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(params=PARAMS, position=st.integers(0, 10_000), data=st.data())
 def test_equals_the_definition(params: SamplingParams, position: int, data: st.DataObject) -> None:

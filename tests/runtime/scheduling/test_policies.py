@@ -138,6 +138,7 @@ def test_any_policy_writes_plain_decodings_text(
     assert check_work(rig.session(policy, drafter), sampling, 16) == rig.plain(sampling, 16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",
     [
@@ -193,6 +194,7 @@ def test_policies_with_exits_need_a_bundle_with_exits(tiny_bundle: Callable[...,
         Session(Bundle.open(tiny_bundle("int8")), "none", threads=1, policy=policy)
 
 
+@pytest.mark.slow
 def test_runners_up_save_layer_passes(rig: Rig) -> None:
     """HiSpec with runners-up beats LayerSkip's scheme at its best exit and number of drafts by far."""
     sampling = SamplingParams(temperature=0.8, seed=1)

@@ -11,8 +11,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.runtime.server.conftest import Serve
 from tests.waiting import TEST_LIMIT
+
+pytestmark = pytest.mark.slow
 
 _EXAMPLES = 25
 _MOST_ANSWERS = 16 * 16

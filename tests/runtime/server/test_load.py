@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import psutil
+import pytest
 
 from tests.runtime.server.conftest import Serve
 from tests.runtime.server.process import Reply, Server
 from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 PROMPTS = ["What is the capital of France?", "Name three colours.", "Count to five.", "Say hello.", "What is water?"]
 CLIENTS, REQUESTS = 16, 200

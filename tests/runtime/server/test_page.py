@@ -16,6 +16,8 @@ from tests.runtime.server.conftest import Serve
 from tests.runtime.server.process import Server
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 _FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --disable-dev-shm-usage --window-size=1100,820"

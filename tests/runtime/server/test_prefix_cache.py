@@ -20,6 +20,7 @@ def cached(reply: object) -> int:
     return reply.json["usage"]["prompt_tokens_details"]["cached_tokens"]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_usage_shows_what_was_cached_and_the_text_is_the_same(start_server: Serve, tiny: Path) -> None:
     warm, cold = start_server(tiny), start_server(tiny, "--cache-mb", "0")
     questions = ["what is red?", "what is blue?", "why?", "what is red?"]

@@ -12,6 +12,8 @@ import pytest
 from foredraft.errors import RequestError
 from tests.runtime.server.process import Server
 
+pytestmark = pytest.mark.slow
+
 try:
     import ray
     from ray import serve

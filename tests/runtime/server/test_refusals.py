@@ -223,6 +223,7 @@ def test_an_empty_prompt_and_no_tokens(server: Server) -> None:
     assert server.complete("", max_tokens=0).status == 200
 
 
+@pytest.mark.slow
 def test_a_prompt_of_a_megabyte_names_the_limit(server: Server) -> None:
     for reply in (server.complete("a b " * 250_000), server.chat("a b " * 250_000)):
         assert reply.status == 400

@@ -6,9 +6,13 @@ import threading
 from http.client import HTTPResponse
 from pathlib import Path
 
+import pytest
+
 from tests.runtime.server.conftest import Serve
 from tests.runtime.server.process import Server, lines
 from tests.waiting import LIMIT, until
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_client_that_is_gone_frees_its_place(start_server: Serve, slow: Path) -> None:
