@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+
 import pytest
 
+from foredraft.bench import host
 from foredraft.bench.comparison import Comparison, Run
 from foredraft.bench.hardware import HARDWARE, Hardware, Host, hardware
-from foredraft.bench.host import measured_host
 from foredraft.bench.rounds import RoundWork, agreement
 from foredraft.bench.simulate import calibrated, engine_seconds, simulate
 from foredraft.errors import RequestError
 from foredraft.loop.chain import EXIT_HEAD, HEAD
 from foredraft.loop.rounds import Choice, Opinion, Round
 from foredraft.loop.tree import TIP, Tree
+from foredraft.sampling.logits import Row
 from foredraft.sampling.params import SamplingParams
+from foredraft.sampling.picking import make_picker
 from foredraft.scheduling.forward_costs import CostCurve
 from foredraft.scheduling.parts import PartCosts, costs_of
 from tests.runtime.bench.made import a_run
@@ -50,10 +55,30 @@ def test_measured_parts_are_looked_up() -> None:
     assert parts.times(1, 3) == pytest.approx(0.3)
 
 
-def test_the_loops_own_times_are_found_on_an_engine_that_does_nothing() -> None:
-    host = measured_host(64, SamplingParams(temperature=0.8))
-    assert host.pick > 0.0 and host.opinion > 0.0 and host.round >= 0.0 and host.runner_up >= 0.0
-    assert host.opinion > measured_host(64, SamplingParams()).opinion  # sampling takes more than an argmax
+class Ticking:
+    """A clock that goes on by one with every pick of its picker, and by a tenth with every runner-up."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def picker(self, params: SamplingParams) -> Ticking:
+        self._picker = make_picker(params)
+        return self
+
+    def __call__(self, logits: Row, position: int, path: Sequence[int]) -> int:
+        return self.ranked(logits, position, path, 1)[0][0]
+
+    def ranked(self, logits: Row, position: int, path: Sequence[int], count: int) -> list[tuple[int, float]]:
+        self.now += 1 + 0.1 * (count - 1)
+        return self._picker.ranked(logits, position, path, count)
+
+
+def test_the_loops_own_times_are_found_on_an_engine_that_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Ticking()
+    monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(host, "make_picker", clock.picker)
+    measured = host.measured_host(64, SamplingParams(temperature=0.8))
+    assert measured == Host(0.0, 1.0, pytest.approx(1.0), pytest.approx(0.1))
 
 
 def a_comparison() -> Comparison:
