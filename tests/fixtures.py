@@ -181,16 +181,21 @@ def tiny_gguf(
     kinds: dict[str, str] | None = None,
     metadata: dict[str, Any] | None = None,
     extra: Tensors | None = None,
+    part_tensors: int = 0,
+    empty_first: bool = False,
     **overrides: Any,
 ) -> Path:
     """Writes the same model as ``tiny_checkpoint`` as GGUF, with ``extra`` tensors under GGUF names.
+
+    With ``part_tensors`` it is in parts of so many tensors each, and the path is that of the first, which has
+    metadata alone if ``empty_first``.
 
     Matrices have type ``kind``, or what ``kinds`` says for a part of their GGUF name (``{"attn_v":
     "Q8_0"}``). ``metadata`` adds numbers and texts to the header.
     """
     config = tiny_config(model_type, **overrides)
     path.parent.mkdir(parents=True, exist_ok=True)
-    writer = gguf.GGUFWriter(path, model_type)
+    writer = gguf.GGUFWriter(path, model_type, split_max_tensors=part_tensors, small_first_shard=empty_first)
     _write_metadata(writer, config, metadata or {})
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     for name, value in tiny_tensors(config, seed).items():
@@ -209,8 +214,9 @@ def tiny_gguf(
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
+    parts = writer.format_shard_names(path)
     writer.close()
-    return path
+    return parts[0]
 
 
 def _gguf_name(name: str) -> str:

@@ -102,8 +102,8 @@ def export(
 ) -> None:
     """Turn SOURCE into a bundle that the runtime opens.
 
-    SOURCE is a name of the catalogue (smollm2-135m, llama-7b, ...), a Hugging Face folder or id, or a .gguf file; a
-    path works wherever a name does.
+    SOURCE is a name of the catalogue (smollm2-135m, llama-7b, ...), a Hugging Face folder or id (org/model, or
+    org/model:Q4_K_M for one of its GGUF files), or a .gguf file; a path works wherever a name does.
     """
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -111,15 +111,14 @@ def export(
     from foredraft_exporter.build import export as run
     from foredraft_exporter.exits.additions import ExitOptions
     from foredraft_exporter.sources import catalog
+    from foredraft_exporter.sources.origin import origin_of
     from foredraft_exporter.tensorrt.build_options import engine_options
     from foredraft_exporter.tensorrt.show import engine_lines, shown
 
     entry = None if Path(source).expanduser().exists() else catalog.find(source)
     if exits is None:
         exits = list(entry.exits) if entry else []
-    target = (
-        out or Path("bundles") / f"{Path(source).expanduser().absolute().stem if not entry else entry.name}.foredraft"
-    )
+    target = out or Path("bundles") / f"{origin_of(source).name}.foredraft"
     engines = None if backend == "onnxruntime" else engine_options(backend, targets, attention, weights)
     console = Console(stderr=True, highlight=False, quiet=quiet)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +12,8 @@ from numpy.typing import NDArray
 
 from foredraft.errors import CheckpointError
 from foredraft_exporter.sources import catalog, hub
+from foredraft_exporter.sources.origin import PICKLED, gguf_models, origin_of
 from foredraft_exporter.weights.blocks import BlockFormat, Blocks
-
-PICKLED = frozenset({".bin", ".pth", ".pt", ".ckpt", ".pkl"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,41 +70,27 @@ def open_checkpoint(source: str | Path) -> Checkpoint:
     Raises ``CheckpointError`` naming the file at fault before any weight is read, or
     ``UnsupportedModelError``.
     """
-    path = Path(source).expanduser()
-    if path.exists():
-        return _open_path(path, None)
-    name = str(source)
-    entry = catalog.find(name)
-    if entry is not None and entry.repository is None:
-        return _open_path(catalog.smollm2_gguf(), entry.name)
-    if entry is not None or looks_like_hub_id(name):
-        repository = entry.repository if entry is not None and entry.repository else name
-        return _open_path(hub.download(repository), entry.name if entry else repository.rpartition("/")[2])
-    raise catalog.unknown(name)
+    origin = origin_of(source)
+    path = origin.path
+    if path is None and origin.repository is not None:
+        path = hub.download(origin.repository, origin.quantization)
+    return _open_path(path or catalog.smollm2_gguf(), origin.name)
 
 
-def looks_like_hub_id(name: str) -> bool:
-    """``organisation/model``, and nothing that was clearly meant as a path."""
-    return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", name) is not None and Path(name).suffix not in (
-        PICKLED | {".gguf", ".safetensors"}
-    )
-
-
-def _open_path(path: Path, name: str | None) -> Checkpoint:
+def _open_path(path: Path, name: str) -> Checkpoint:
     from foredraft_exporter.sources.gguf_file import GgufFile
     from foredraft_exporter.sources.safetensors_folder import SafetensorsFolder
 
     if path.suffix in PICKLED and path.is_file():
         raise pickled(path)
     if path.is_dir():
-        ggufs = sorted(path.glob("*.gguf"))
-        if not (path / "config.json").exists() and ggufs:
-            if len(ggufs) > 1:
-                found = ", ".join(p.name for p in ggufs)
-                raise CheckpointError(f"{path}: holds {len(ggufs)} GGUF files ({found}); pass the one you want")
-            path = ggufs[0]
-        else:
+        ggufs = gguf_models(path)
+        if not ggufs:
             return SafetensorsFolder(path.resolve(), name)
+        if len(ggufs) > 1:
+            found = ", ".join(p.name for p in ggufs)
+            raise CheckpointError(f"{path}: holds {len(ggufs)} GGUF models ({found}); pass the one you want")
+        path = ggufs[0]
     if path.suffix == ".gguf":
         return GgufFile(path, name)
     raise CheckpointError(f"{path}: expected a Hugging Face folder (config.json and *.safetensors) or a .gguf file")

@@ -1,4 +1,4 @@
-"""A GGUF file as a checkpoint: its own numbers bit-exactly, in Hugging Face's names and row order."""
+"""A GGUF file, or one in parts, as a checkpoint: its own numbers bit-exactly, in Hugging Face's names and row order."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from foredraft.errors import CheckpointError, UnsupportedModelError
 from foredraft_exporter.sources.checkpoint import CheckpointInfo, resolve_tying
 from foredraft_exporter.sources.gguf_config import PERMUTED, config_from, hf_name
-from foredraft_exporter.sources.gguf_header import GgufHeader, GgufTensor, read_header
-from foredraft_exporter.sources.mapped import MappedFile
+from foredraft_exporter.sources.gguf_header import GgufHeader, GgufTensor
+from foredraft_exporter.sources.gguf_parts import read_parts
 from foredraft_exporter.sources.tokenizer import generation_from, tokenizer_from
 from foredraft_exporter.weights.blocks import BlockFormat, Blocks
 from foredraft_plugins.block_linear.packing import BLOCK
@@ -29,18 +29,21 @@ _COMPARE_BYTES = 1 << 24
 
 
 class GgufFile:
-    """A ``Checkpoint`` over one GGUF file. Its header is checked when it is opened."""
+    """A ``Checkpoint`` over one GGUF file or all its parts. Their headers are checked when it is opened."""
 
-    def __init__(self, path: Path, name: str | None = None) -> None:
-        """Raises ``CheckpointError`` or ``UnsupportedModelError``, naming the file and the fault."""
-        self._file = MappedFile(path)
-        header = read_header(self._file)
+    def __init__(self, path: Path, name: str) -> None:
+        """``path`` may be any of the parts.
+
+        Raises ``CheckpointError`` or ``UnsupportedModelError``, naming the file and the fault.
+        """
+        self._files, header = read_parts(path)
+        self._path = self._files[0].path
         self._metadata: dict[str, Any] = header.metadata
         try:
-            info = self._read_info(name or path.stem, header)
+            info = self._read_info(name, header)
         except (TypeError, ValueError, LookupError, ArithmeticError) as error:
             raise CheckpointError(
-                f"{path}: its metadata does not fit together ({error!r}); convert the model again"
+                f"{self._path}: its metadata does not fit together ({error!r}); convert the model again"
             ) from error
         self._tensors = {hf: t for key, t in header.tensors.items() if (hf := self._name(key)) is not None}
         self._permuted = info.config["model_type"] in PERMUTED
@@ -57,7 +60,7 @@ class GgufFile:
         tensor = self._find(name)
         if not _readable(tensor):
             raise CheckpointError(
-                f"{self._file.path}: tensor {name!r} has type {tensor.kind.name}, which cannot be read; "
+                f"{tensor.file.path}: tensor {name!r} has type {tensor.kind.name}, which cannot be read; "
                 "use a Q4_0, Q4_1, Q8_0, F16 or K-quant file"
             )
         return tensor.shape
@@ -90,22 +93,19 @@ class GgufFile:
         codes = np.concatenate([body & 15, body >> 4], axis=-1) if nibbles else body ^ np.uint8(128)
         if not (np.isfinite(scale).all() and (low is None or np.isfinite(low).all())):
             raise CheckpointError(
-                f"{self._file.path}: tensor {name!r} has a scale that is not finite; download it again"
+                f"{tensor.file.path}: tensor {name!r} has a scale that is not finite; download it again"
             )
         return Blocks(form.bits, codes.reshape(stop - start, -1), scale, low)
 
     def tokenizer_json(self) -> bytes:
-        return tokenizer_from(self._file.path, self._metadata)
+        return tokenizer_from(self._path, self._metadata)
 
     def release(self) -> None:
-        self._file.release()
+        for file in self._files:
+            file.release()
 
     def _read_info(self, name: str, header: GgufHeader) -> CheckpointInfo:
-        path, metadata = self._file.path, header.metadata
-        if metadata.get("split.count", 1) > 1:
-            raise CheckpointError(
-                f"{path}: is one of {metadata['split.count']} parts; join them: `llama-gguf-split --merge`"
-            )
+        path, metadata = self._path, header.metadata
         config = config_from(path, metadata, {key: tensor.shape for key, tensor in header.tensors.items()})
         if "rope_freqs.weight" in header.tensors:
             config["rope_parameters"] = self._frequency_factors(config, header.tensors["rope_freqs.weight"])
@@ -121,7 +121,7 @@ class GgufFile:
         name = hf_name(gguf_name)
         if name is None and gguf_name not in _IGNORED and not gguf_name.endswith("attn_rot_embd.inv_freq"):
             raise UnsupportedModelError(
-                f"{self._file.path}: tensor {gguf_name!r} has no place in this architecture; the model is not supported"
+                f"{self._path}: tensor {gguf_name!r} has no place in this architecture; the model is not supported"
             )
         return name
 
@@ -129,12 +129,12 @@ class GgufFile:
         try:
             return self._tensors[name]
         except KeyError:
-            raise CheckpointError(f"{self._file.path}: the checkpoint has no tensor {name!r}") from None
+            raise CheckpointError(f"{self._path}: the checkpoint has no tensor {name!r}") from None
 
     def _raw(self, tensor: GgufTensor) -> NDArray[np.uint8]:
         """All rows as bytes [rows, row_bytes]; a view, nothing is read yet."""
         rows = tensor.nbytes // tensor.row_bytes
-        return self._file.array(np.uint8, tensor.nbytes, tensor.offset).reshape(rows, tensor.row_bytes)
+        return tensor.file.array(np.uint8, tensor.nbytes, tensor.offset).reshape(rows, tensor.row_bytes)
 
     def _order(self, name: str, tensor: GgufTensor, start: int, stop: int) -> slice | NDArray[np.int64]:
         """Which stored rows are rows ``start .. stop-1`` in half-split order.

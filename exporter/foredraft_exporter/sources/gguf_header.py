@@ -27,6 +27,7 @@ _MAX_NAME = 256
 class GgufTensor:
     """One tensor's place: ``shape`` rows first, ``offset`` from the file's start, bytes in all and a row."""
 
+    file: MappedFile
     kind: GGMLQuantizationType
     shape: tuple[int, ...]
     offset: int
@@ -103,7 +104,7 @@ def _place(
                 f"{data_start + offset + nbytes}; "
                 "download it again"
             )
-        tensors[name] = GgufTensor(kind, shape, data_start + offset, nbytes, row_bytes)
+        tensors[name] = GgufTensor(cursor.file, kind, shape, data_start + offset, nbytes, row_bytes)
     return tensors
 
 

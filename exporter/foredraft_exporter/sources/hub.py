@@ -1,10 +1,13 @@
-"""Hugging Face ids -> a local folder, through huggingface_hub and its cache. Safetensors only, no code."""
+"""Hugging Face ids -> a local folder or GGUF file, through huggingface_hub and its cache. No pickles, no code."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from foredraft.errors import CheckpointError
+from foredraft_exporter.sources.gguf_names import by_model, model_name
 
 _WANTED = [
     "*.safetensors",
@@ -24,11 +27,53 @@ _WANTED = [
 _UNWANTED = ["consolidated*", "original/*", "*/*"]
 
 
-def download(repository: str) -> Path:
-    """The folder of ``repository`` (``org/model``), downloaded or from the cache.
+def download(repository: str, quantization: str | None = None) -> Path:
+    """The folder of ``repository`` (``org/model``), or a file of the GGUF model there, downloaded or from the cache.
 
-    Raises ``CheckpointError`` in one line: not found, gated, or not reachable.
+    Safetensors win, unless a ``quantization`` (``Q4_1``) names a GGUF model. Raises ``CheckpointError`` in one line:
+    not found, gated, not reachable, or several GGUF models of which none is named.
     """
+    folder = None
+    if quantization is None:
+        folder = _snapshot(repository, allow_patterns=_WANTED, ignore_patterns=_UNWANTED)
+        if any(folder.glob("*.safetensors")):
+            return folder
+    models = by_model(Path(name) for name in _files(repository) if name.endswith(".gguf"))
+    if folder is not None and not models:
+        return folder
+    first = _choose(repository, models, quantization)
+    return _snapshot(repository, allow_patterns=[file.as_posix() for file in models[first]]) / first
+
+
+def _choose(repository: str, models: Iterable[Path], quantization: str | None) -> Path:
+    names = {first: model_name(first) for first in models}
+    tag = (quantization or "").lower()
+    fitting = [
+        first
+        for first, name in names.items()
+        if not tag or name.lower().endswith((f"-{tag}", f".{tag}")) or tag in (name.lower(), first.parent.name.lower())
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    listed = ", ".join(names.values()) or "none"
+    wanted = f"; {quantization} names {len(fitting)} of them" if quantization else ""
+    raise CheckpointError(
+        f"{repository}: GGUF models there: {listed}{wanted}; name one by its end, such as {repository}:Q4_K_M"
+    )
+
+
+def _files(repository: str) -> list[str]:
+    """The names of all files there; without the network, of those in the cache."""
+    from huggingface_hub import HfApi
+
+    try:
+        return HfApi().list_repo_files(repository)
+    except Exception:  # of its HTTP library; what stands in the way is told by the next line
+        folder = _snapshot(repository, local_files_only=True)
+        return [path.relative_to(folder).as_posix() for path in folder.rglob("*.gguf")]
+
+
+def _snapshot(repository: str, **options: Any) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -39,7 +84,7 @@ def download(repository: str) -> Path:
     )
 
     try:
-        return Path(snapshot_download(repository, allow_patterns=_WANTED, ignore_patterns=_UNWANTED))
+        return Path(snapshot_download(repository, **options))
     except GatedRepoError as error:
         raise CheckpointError(
             f"{repository}: is gated; accept its licence on https://huggingface.co/{repository}, run "

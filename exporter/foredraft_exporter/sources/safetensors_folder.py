@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foredraft.errors import CheckpointError
-from foredraft_exporter.sources.checkpoint import PICKLED, CheckpointInfo, pickled, resolve_tying
+from foredraft_exporter.sources.checkpoint import CheckpointInfo, pickled, resolve_tying
 from foredraft_exporter.sources.folder_info import read_info
 from foredraft_exporter.sources.mapped import MappedFile, read_small
+from foredraft_exporter.sources.origin import PICKLED
 from foredraft_exporter.sources.safetensors_header import read_header
 from foredraft_exporter.weights.blocks import BlockFormat, Blocks
 from foredraft_graphs.weights_file import TensorLocation
@@ -24,9 +25,9 @@ _READ_AS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 class SafetensorsFolder:
     """A ``Checkpoint`` over a folder. All shards' headers are checked when it is opened."""
 
-    def __init__(self, folder: Path, name: str | None = None) -> None:
+    def __init__(self, folder: Path, name: str) -> None:
         """Raises ``CheckpointError`` naming the file that is missing, damaged, a pointer or refused."""
-        info, self._tokenizer = read_info(folder, name or folder.name)
+        info, self._tokenizer = read_info(folder, name)
         self._tensors: dict[str, tuple[MappedFile, TensorLocation]] = {}
         for path, expected in _shards(folder).items():
             self._add_shard(path, expected)

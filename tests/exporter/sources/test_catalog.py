@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
+import hashlib
 import importlib.metadata
+import os
 import subprocess
 import sys
 import zipfile
@@ -10,11 +13,14 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
+from click.testing import CliRunner
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from foredraft.errors import CheckpointError
+from foredraft_exporter.export_command import export
 from foredraft_exporter.sources import catalog
-from foredraft_exporter.sources.checkpoint import looks_like_hub_id, open_checkpoint
+from foredraft_exporter.sources.checkpoint import open_checkpoint
+from foredraft_exporter.sources.origin import looks_like_hub_id, origin_of
 from tests.fixtures import tiny_checkpoint, tiny_gguf
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -36,6 +42,7 @@ def test_unknown_name_offers_the_closest() -> None:
 @pytest.mark.parametrize(("name", "expected"), [
     ("org/model", True), ("org/Model-1.5_x", True), ("model", False), ("./folder/model", False), ("/a/b",
     False), ("a/b/c", False), ("models/x.gguf", False), ("models/x.bin", False),
+    ("org/model:Q4_K_M", True), ("org/model:", False), ("model:Q4_1", False),
 ])  # fmt: skip
 def test_hub_ids(name: str, expected: bool) -> None:
     assert looks_like_hub_id(name) is expected
@@ -85,6 +92,103 @@ def test_a_hub_model_has_its_own_name(tmp_path: Path, monkeypatch: pytest.Monkey
     assert open_checkpoint("llama3.2-1b").info.name == "llama3.2-1b"
     assert [call["repository"] for call in asked] == ["org/My-Model", "facebook/layerskip-llama3.2-1B"]
     assert not any(str(pattern).endswith((".bin", ".py")) for pattern in asked[0]["allow_patterns"])
+
+
+def _hub(monkeypatch: pytest.MonkeyPatch, files: Path, cache: Path, *, listing: bool = True) -> None:
+    """A hub with one repository, which has ``files``; what is asked for comes to ``cache``, as a snapshot does."""
+
+    def download(repository: str, local_files_only: bool = False, **patterns: list[str]) -> str:
+        for path in sorted(p for p in files.rglob("*") if p.is_file() and not local_files_only):
+            name = path.relative_to(files).as_posix()
+            allowed = any(fnmatch.fnmatch(name, pattern) for pattern in patterns["allow_patterns"])
+            if allowed and not any(fnmatch.fnmatch(name, pattern) for pattern in patterns.get("ignore_patterns", ())):
+                (cache / name).parent.mkdir(parents=True, exist_ok=True)
+                (cache / name).write_bytes(path.read_bytes())
+        cache.mkdir(parents=True, exist_ok=True)
+        return str(cache)
+
+    def names(_: object, repository: str) -> list[str]:
+        if not listing:
+            raise ConnectionError("no network")
+        return [path.relative_to(files).as_posix() for path in files.rglob("*") if path.is_file()]
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", names)
+
+
+def test_a_hub_repository_of_ggufs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub, cache = tmp_path / "hub", tmp_path / "cache"
+    tiny_gguf(hub / "My-Model-Q4_1.gguf")
+    (hub / "README.md").write_text("---\nlicense: mit\n---\n")
+    _hub(monkeypatch, hub, cache)
+    assert open_checkpoint("org/My-Model").info.name == "My-Model"
+    tiny_gguf(hub / "F16" / "My-Model-F16.gguf", "F16", part_tensors=20)
+    tiny_gguf(hub / "My-Model-Q8_0.gguf", "Q8_0")
+    with pytest.raises(CheckpointError, match=r"My-Model-F16, My-Model-Q4_1, My-Model-Q8_0; name one by its end"):
+        open_checkpoint("org/My-Model")
+    with pytest.raises(CheckpointError, match=r"Q5_0 names 0 of them"):
+        open_checkpoint("org/My-Model:Q5_0")
+    checkpoint = open_checkpoint("org/My-Model:f16")
+    assert (checkpoint.info.name, len(checkpoint.names())) == ("My-Model", 39)
+    found = sorted(path.relative_to(cache).as_posix() for path in cache.rglob("*.gguf"))
+    assert found == [
+        "F16/My-Model-F16-00001-of-00002.gguf",
+        "F16/My-Model-F16-00002-of-00002.gguf",
+        "My-Model-Q4_1.gguf",
+    ]
+    _hub(monkeypatch, tmp_path / "nothing", cache, listing=False)
+    assert open_checkpoint("org/My-Model:F16").info == checkpoint.info
+
+
+def _cached(cache: Path, files: Path, repository: str = "org/My-Model-1.5") -> Path:
+    """``files`` as the cache of the hub has them: links to blobs. Returns the snapshot."""
+    top = cache / f"models--{repository.replace('/', '--')}"
+    snapshot = top / "snapshots" / "0123456789abcdef0123456789abcdef01234567"
+    (top / "blobs").mkdir(parents=True)
+    for path in sorted(p for p in files.rglob("*") if p.is_file()):
+        blob = top / "blobs" / hashlib.sha256(path.read_bytes()).hexdigest()
+        blob.write_bytes(path.read_bytes())
+        link = snapshot / path.relative_to(files)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(blob, link.parent))
+    return snapshot
+
+
+def test_a_snapshot_of_the_hubs_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = _cached(tmp_path / "hub", tiny_checkpoint(tmp_path / "m"))
+    (tmp_path / "linked").symlink_to(tmp_path / "hub")
+    (tmp_path / "mine").symlink_to(snapshot)
+    linked = tmp_path / "linked" / snapshot.relative_to(tmp_path / "hub")
+    monkeypatch.chdir(snapshot)
+    for source in (snapshot, linked, Path(), Path("..") / snapshot.name):
+        assert origin_of(source).name == open_checkpoint(source).info.name == "My-Model-1.5"
+    assert origin_of(tmp_path / "mine").name == open_checkpoint(tmp_path / "mine").info.name == "mine"
+
+
+@pytest.mark.parametrize("part_tensors", [0, 15])
+def test_a_gguf_in_a_snapshot(tmp_path: Path, part_tensors: int) -> None:
+    tiny_gguf(tmp_path / "m" / "q4" / "tiny.gguf", part_tensors=part_tensors)
+    snapshot = _cached(tmp_path / "hub", tmp_path / "m", "My-Model")
+    for source in (*sorted(snapshot.rglob("*.gguf")), snapshot / "q4"):
+        checkpoint = open_checkpoint(source)
+        assert origin_of(source).name == checkpoint.info.name == "My-Model"
+        assert len(checkpoint.names()) == 39
+
+
+@pytest.mark.parametrize(("source", "name"), [
+    ("llama3.2-1b", "llama3.2-1b"), ("org/Model-1.5", "Model-1.5"), ("org/Model-1.5:Q4_K_M", "Model-1.5"),
+    ("models/v1.5", "v1.5"), ("models/tiny.Q4_1.gguf", "tiny.Q4_1"),
+])  # fmt: skip
+def test_a_bundle_is_named_after_its_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny_checkpoint(tmp_path / "models" / "v1.5")
+    tiny_gguf(tmp_path / "models" / "tiny.Q4_1.gguf")
+    assert origin_of(source).name == name
+    if source.startswith("models/"):
+        CliRunner().invoke(export, [source, "--quiet"], catch_exceptions=False)
+        assert (tmp_path / "bundles" / f"{name}.foredraft" / "manifest.json").is_file()
 
 
 def _no_wheel(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:

@@ -121,7 +121,6 @@ def test_yarn_is_understood(tmp_path: Path) -> None:
     ({"llama.attention.sliding_window": 4096}, "sliding_window"),
     ({"llama.logit_scale": 0.5}, "logit_scale"),
     ({"llama.rope.scaling.type": "longrope", "llama.rope.scaling.factor": 4.0}, "longrope"),
-    ({"split.count": 3}, "llama-gguf-split"), ({"split.count": "3"}, "does not fit together"),
 ])  # fmt: skip
 def test_settings_that_change_the_function(tmp_path: Path, metadata: dict[str, Any], message: str) -> None:
     with pytest.raises(ForedraftError, match=message):
