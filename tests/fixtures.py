@@ -254,6 +254,8 @@ def _write_metadata(writer: gguf.GGUFWriter, config: dict[str, Any], metadata: d
     for key, value in metadata.items():
         if isinstance(value, str):
             writer.add_string(key, value)
+        elif isinstance(value, bool):
+            writer.add_bool(key, value)
         elif isinstance(value, float):
             writer.add_float32(key, value)
         else:

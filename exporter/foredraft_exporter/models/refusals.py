@@ -40,7 +40,7 @@ def refuse_unsupported(config: Mapping[str, Any], architecture: Architecture, co
     """Raises ``UnsupportedModelError`` with the first key, its value and its meaning."""
     for key, value in config.items():
         for pattern, meaning, neutral in _REFUSED:
-            if value is not None and value is not False and value not in neutral and re.fullmatch(pattern, key):
+            if not _off(value, neutral) and re.fullmatch(pattern, key):
                 raise UnsupportedModelError(f"config: {key} = {_brief(value)} ({meaning}) is not supported")
     classes = config.get("architectures") or [architecture.class_name]
     if architecture.class_name not in classes:
@@ -54,6 +54,15 @@ def refuse_unsupported(config: Mapping[str, Any], architecture: Architecture, co
     if activation not in ("silu", "swish"):
         raise UnsupportedModelError(f"config: hidden_act = {activation!r} is not supported, expected silu")
     _refuse_window(config, architecture, context)
+
+
+def is_off(key: str, value: object) -> bool:
+    """Whether ``key`` is one of those that are refused, with a ``value`` that changes nothing."""
+    return any(_off(value, neutral) for pattern, _, neutral in _REFUSED if re.fullmatch(pattern, key))
+
+
+def _off(value: object, neutral: tuple[object, ...]) -> bool:
+    return value is None or value is False or value in neutral
 
 
 def _refuse_window(config: Mapping[str, Any], architecture: Architecture, context: int) -> None:

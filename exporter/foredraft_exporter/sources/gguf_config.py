@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from foredraft.errors import CheckpointError, UnsupportedModelError
+from foredraft_exporter.models.refusals import is_off
 
 ARCHITECTURES = {
     "llama": ("llama", "LlamaForCausalLM"),
@@ -17,8 +18,8 @@ ARCHITECTURES = {
     "qwen3": ("qwen3", "Qwen3ForCausalLM"),
     "smollm3": ("smollm3", "SmolLM3ForCausalLM"),
 }
-PERMUTED = frozenset({"llama", "smollm3"})
-"""Architectures whose q and k rows are stored for interleaved rotation and have to be put back."""
+PERMUTED = frozenset({"llama", "mistral", "smollm3"})
+"""Model types whose q and k rows are stored for interleaved rotation and have to be put back."""
 
 _NAMES = {
     "attn_norm": "input_layernorm",
@@ -45,6 +46,7 @@ _SIZES = {
     "num_attention_heads": "attention.head_count",
     "max_position_embeddings": "context_length",
 }
+_WINDOW = "attention.sliding_window"
 _KNOWN = frozenset(_SIZES.values()) | {
     "attention.head_count_kv",
     "attention.layer_norm_rms_epsilon",
@@ -60,9 +62,17 @@ _KNOWN = frozenset(_SIZES.values()) | {
     "rope.scaling.yarn_beta_slow",
     "rope.scale_linear",
     "vocab_size",
+    _WINDOW,
+    "attention.sliding_window_pattern",  # which layers have the window
 }
 
-_NEUTRAL = {"attention.causal": True, "rope.scaling.attn_factor": 1.0}
+_NEUTRAL = {
+    "attention.causal": True,
+    "rope.scaling.attn_factor": 1.0,
+    "rope.scaling.yarn_attn_factor": 1.0,
+    "tensor_data_layout": "Meta AI original pth",  # the order that q and k have in every file of a Llama
+}
+"""Where that value, and no other, changes nothing."""
 _YARN = {
     "rope.scaling.original_context_length": "original_max_position_embeddings",
     "rope.scaling.yarn_beta_fast": "beta_fast",
@@ -106,13 +116,28 @@ def config_from(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, t
     config["attention_bias"] = "blk.0.attn_q.bias" in tensors
     config["mlp_bias"] = "blk.0.ffn_down.bias" in tensors
     config["tie_word_embeddings"] = "output.weight" not in tensors
-    return config
+    return config | _window(path, prefix, own, model_type)
+
+
+def _window(path: Path, prefix: str, own: Mapping[str, Any], model_type: str) -> dict[str, Any]:
+    """A Llama with a window is what Hugging Face calls a Mistral; others have a switch for it. Taken for all layers."""
+    if own.get(_WINDOW) in (None, 0):
+        return {}
+    window = {"sliding_window": _number(path, prefix, own, _WINDOW)}
+    if model_type == "llama":
+        return window | {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}
+    return window | {"use_sliding_window": True, "max_window_layers": 0}
 
 
 def _refuse_unknown(path: Path, architecture: str, own: Mapping[str, Any]) -> None:
     """Settings beyond the known ones change what the model computes, unless they are switched off."""
+    neutral = {**_NEUTRAL, "rope.scaling.yarn_ext_factor": float(own.get("rope.scaling.type") == "yarn")}
     for key, value in own.items():
-        if key not in _KNOWN and value not in (0, False, None, _NEUTRAL.get(key)):
+        if key in neutral:
+            off = value == neutral[key]
+        else:
+            off = value in (0, False, None) or is_off(key.removeprefix("attention."), value)
+        if key not in _KNOWN and not off:
             raise UnsupportedModelError(f"{path}: setting {architecture}.{key} = {value!r} is not supported")
     if own.get("attention.value_length", own.get("attention.key_length")) != own.get("attention.key_length"):
         raise UnsupportedModelError(

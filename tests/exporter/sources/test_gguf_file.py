@@ -20,6 +20,7 @@ from foredraft_exporter.sources.checkpoint import open_checkpoint
 from foredraft_exporter.sources.gguf_header import read_header
 from foredraft_exporter.sources.mapped import MappedFile
 from foredraft_exporter.weights.blocks import BlockFormat
+from foredraft_exporter.weights.weight_plan import plan
 from tests.fixtures import BOS, CHAT_TEMPLATE, EOS, tiny_config, tiny_gguf, tiny_tensors
 
 
@@ -118,13 +119,54 @@ def test_yarn_is_understood(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("metadata", "message"), [
     ({"llama.expert_count": 8}, "expert_count"),
-    ({"llama.attention.sliding_window": 4096}, "sliding_window"),
-    ({"llama.logit_scale": 0.5}, "logit_scale"),
+    ({"llama.logit_scale": 0.5}, "logit_scale"), ({"llama.attention.causal": False}, "attention.causal"),
+    ({"llama.rope.scaling.yarn_ext_factor": 1.0}, "yarn_ext_factor"),
+    ({"llama.rope.scaling.attn_factor": 0.0}, "attn_factor"),
+    ({"llama.tensor_data_layout": "reference"}, "tensor_data_layout"),
     ({"llama.rope.scaling.type": "longrope", "llama.rope.scaling.factor": 4.0}, "longrope"),
 ])  # fmt: skip
 def test_settings_that_change_the_function(tmp_path: Path, metadata: dict[str, Any], message: str) -> None:
     with pytest.raises(ForedraftError, match=message):
         open_checkpoint(tiny_gguf(tmp_path / "m.gguf", metadata=metadata))
+
+
+@pytest.mark.parametrize("metadata", [
+    {"attention.causal": True}, {"logit_scale": 1.0}, {"embedding_scale": 1.0, "residual_scale": 1.0},
+    {"attention.clamp_kqv": 0.0}, {"expert_count": 0, "expert_used_count": 0}, {"final_logit_softcapping": 0.0},
+    {"rope.scaling.type": "yarn", "rope.scaling.yarn_ext_factor": 1.0}, {"attention.sliding_window_pattern": 4},
+    {"attention.sliding_window": 0}, {"tensor_data_layout": "Meta AI original pth"},
+])  # fmt: skip
+def test_settings_that_change_nothing(tmp_path: Path, metadata: dict[str, Any]) -> None:
+    """As in a folder: what is refused by name is accepted with the value that switches it off."""
+    own = {f"llama.{key}": value for key, value in metadata.items()}
+    config = open_checkpoint(tiny_gguf(tmp_path / "m.gguf", metadata=own)).info.config
+    assert models.decoder(config) == models.decoder(tiny_config())
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen2", "qwen3", "smollm3"])
+def test_a_window_is_judged_as_a_folders(tmp_path: Path, model_type: str) -> None:
+    """Accepted at a context that it does not cut, refused above with the context that is possible."""
+    window = {f"{model_type}.attention.sliding_window": 128}
+    checkpoint = open_checkpoint(tiny_gguf(tmp_path / "m.gguf", "F32", model_type=model_type, metadata=window))
+    expected = models.decoder(tiny_config(model_type), 128)
+    assert models.decoder(checkpoint.info.config, 128) == expected
+    assert {part for m in plan(checkpoint, expected, "fp32").matrices for part in m.parts} <= set(checkpoint.names())
+    for name, value in tiny_tensors(tiny_config(model_type)).items():
+        np.testing.assert_array_equal(checkpoint.read(name), value, err_msg=name)
+    folder = {"sliding_window": 128} | ({"use_sliding_window": True} if model_type != "llama" else {})
+    folder |= {"max_window_layers": 0} if model_type.startswith("qwen") else {}
+    with pytest.raises(UnsupportedModelError, match="--context 128") as of_folder:
+        models.decoder(tiny_config("mistral" if model_type == "llama" else model_type, **folder))
+    with pytest.raises(UnsupportedModelError, match="--context 128") as of_gguf:
+        models.decoder(checkpoint.info.config)
+    assert str(of_gguf.value) == str(of_folder.value)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen2", "smollm3"])
+def test_a_window_as_long_as_the_context_hides_nothing(tmp_path: Path, model_type: str) -> None:
+    window = {f"{model_type}.attention.sliding_window": 256}
+    config = open_checkpoint(tiny_gguf(tmp_path / "m.gguf", model_type=model_type, metadata=window)).info.config
+    assert models.decoder(config) == models.decoder(tiny_config(model_type))
 
 
 def test_linear_scaling_is_understood(tmp_path: Path) -> None:
