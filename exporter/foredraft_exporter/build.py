@@ -33,6 +33,7 @@ from foredraft_exporter.tensorrt.engine_set import Tell, build_engines, require_
 from foredraft_exporter.tensorrt.plan import builder_memory, engine_lowerings, engines_size
 from foredraft_exporter.text_files import TextFiles, read_text_files
 from foredraft_exporter.weights.precision import ROWS, TILES
+from foredraft_exporter.weights.size_check import check_sizes
 from foredraft_exporter.weights.storage import Floats
 from foredraft_exporter.weights.weight_plan import WeightPlan, plan
 from foredraft_exporter.weights.writing import PEAK_MEMORY, Progress, WeightReport, read_layout, write_weights
@@ -83,6 +84,7 @@ def prepare(
     """
     checkpoint = open_checkpoint(source)
     decoder = decoder_of(checkpoint.info.config, context)
+    check_sizes(checkpoint, decoder)
     check_exits(exits, decoder.layers)
     text = read_text_files(checkpoint, decoder.vocab_size)
     checkpoint, extras = add_exits(checkpoint, decoder, exits, exit_options or ExitOptions())

@@ -33,15 +33,15 @@ def read_text_files(checkpoint: Checkpoint, vocab_size: int) -> TextFiles:
     try:
         tokenizer = Tokenizer(data)
     except BundleError as error:
-        raise CheckpointError(f"{info.name}: {error}; download it again") from error
-    beyond = list(_beyond(info.name, data, vocab_size))
+        raise CheckpointError(f"{info.origins['tokenizer']}: {error}; download it again") from error
+    beyond = list(_beyond(info.origins["tokenizer"], data, vocab_size))
     generation = info.generation
     bos, ends = generation["bos_token_id"], generation["eos_token_ids"]
     known = bos is not None and 0 <= bos < vocab_size
     if generation["add_bos"] and not known:
         raise CheckpointError(
-            f"{info.name}: prompts begin with bos_token_id {bos}, but the model knows ids 0 to {vocab_size - 1}; "
-            "correct the id where the model's files name it"
+            f"{info.origins['bos_token_id']}: prompts begin with id {bos}, but the model knows ids 0 to "
+            f"{vocab_size - 1}; correct it"
         )
     written = TokenizerInfo(
         sha256=hashlib.sha256(data).hexdigest(),
@@ -58,7 +58,7 @@ def read_text_files(checkpoint: Checkpoint, vocab_size: int) -> TextFiles:
     return TextFiles(data, written, info.chat_template, tuple(warnings))
 
 
-def _beyond(name: str, data: bytes, vocab_size: int) -> Iterator[str]:
+def _beyond(where: str, data: bytes, vocab_size: int) -> Iterator[str]:
     """Added tokens may lie beyond the model's: a ``[PAD]`` that training added and nothing ever writes."""
     backend = Backend.from_buffer(data)
     beyond = {index: text for text, index in backend.get_vocab(with_added_tokens=True).items() if index >= vocab_size}
@@ -67,7 +67,7 @@ def _beyond(name: str, data: bytes, vocab_size: int) -> Iterator[str]:
     own = beyond.keys() - backend.get_added_tokens_decoder().keys()
     if own:
         raise CheckpointError(
-            f"{name}: the tokenizer has {backend.get_vocab_size(with_added_tokens=True)} tokens, the model "
+            f"{where}: the tokenizer has {backend.get_vocab_size(with_added_tokens=True)} tokens, the model "
             f"{vocab_size}, and {beyond[min(own)]!r} (id {min(own)}) is none that was added later; they are not of "
             "the same model: use the tokenizer that the model was trained with"
         )
@@ -97,7 +97,7 @@ def _template(info: CheckpointInfo, tokenizer: Tokenizer, written: TokenizerInfo
     try:
         traits = ChatTemplate(info.chat_template, *names).traits
     except BundleError as error:
-        raise CheckpointError(f"{info.name}: {error}") from error
+        raise CheckpointError(f"{info.origins['chat_template']}: {error}") from error
     if not traits.system:
         yield "the chat template leaves out system messages: what they say does not reach the model"
 

@@ -199,7 +199,7 @@ def test_stop_strings_with_special_tokens_are_found_where_these_are_spelled_out(
     text, kept, stopped, _ = streamed(tokenizer, ids, [stop], cuts)
 
     def marked(text: str) -> str:
-        return text.replace("<s>", "\ue000").replace("<|end|>", "\ue001")
+        return text.replace("<s>", "\ud800").replace("<|end|>", "\ud801")
 
     seen, shown = "", ""
     for count, token in enumerate(ids, 1):
@@ -209,7 +209,7 @@ def test_stop_strings_with_special_tokens_are_found_where_these_are_spelled_out(
         if token in tokenizer.special_tokens.values():
             seen += marked(tokenizer.token_text(token))
         if (place := seen.find(marked(stop))) >= 0:
-            cut = len(seen[:place].replace("\ue000", "").replace("\ue001", ""))
+            cut = len(seen[:place].replace("\ud800", "").replace("\ud801", ""))
             assert (text, kept, stopped) == (shown[:cut], count, True)
             return
     assert (text, kept, stopped) == (shown, len(ids), False)

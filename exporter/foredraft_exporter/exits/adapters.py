@@ -18,8 +18,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from ml_dtypes import bfloat16  # with which numpy, and so safetensors, knows the type
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
@@ -136,7 +138,7 @@ def make_adapter(parts: Mapping[str, NDArray[np.generic]], hidden_size: int, whe
                 f"{where}: {name} has shape {list(values.shape)}, expected {list(shapes[name])} "
                 f"for a model of width {h}"
             )
-        if values.dtype.kind != "f":
+        if values.dtype.kind != "f" and values.dtype != bfloat16:
             raise CheckpointError(f"{where}: {name} has dtype {values.dtype}, expected a floating-point one")
         if not np.isfinite(values).all():
             raise CheckpointError(f"{where}: {name} has values that are not finite (NaN or infinity)")
@@ -154,8 +156,19 @@ def read_tensors(path: Path) -> dict[str, NDArray[np.generic]]:
 def _read(path: Path) -> tuple[dict[str, NDArray[np.generic]], dict[str, str]]:
     try:
         with safe_open(path, framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            return {name: _tensor(file, path, name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except (SafetensorError, TypeError, ValueError) as error:
+    except (SafetensorError, ValueError) as error:
         raise CheckpointError(f"{path}: not a safetensors file that can be read ({error})") from error
+
+
+def _tensor(file: Any, path: Path, name: str) -> NDArray[np.generic]:
+    try:
+        tensor: NDArray[np.generic] = file.get_tensor(name)
+    except (TypeError, AttributeError) as error:  # numpy has no such type
+        dtype = file.get_slice(name).get_dtype()
+        raise CheckpointError(
+            f"{path}: tensor {name[:100]!r} has dtype {dtype}, expected F16, BF16, F32 or F64; save it again as float32"
+        ) from error
+    return tensor

@@ -27,6 +27,7 @@ from foredraft_exporter.exits.fingerprint import METADATA_KEY, fingerprint
 from foredraft_exporter.models import decoder as decoder_of
 from foredraft_exporter.parity.torch_reference import load_reference
 from foredraft_exporter.sources.checkpoint import open_checkpoint
+from foredraft_exporter.weights.size_check import check_sizes
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.head import DRAFT_IDS
 from foredraft_plugins.block_linear.packing import dequantize, packed_shapes, unpack
@@ -105,6 +106,7 @@ def _of_checkpoint(
 ) -> Source:
     checkpoint = open_checkpoint(source)
     decoder = decoder_of(checkpoint.info.config)
+    check_sizes(checkpoint, decoder)
     if not exits:
         raise ForedraftError(
             f"{source}: name the exits to fit, such as --exits {decoder.layers // 8},{decoder.layers // 4}"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from foredraft.errors import UnsupportedModelError
 from foredraft_exporter.models.architecture import Architecture
+from foredraft_exporter.sources.fields import Fields, describe
 
 _REFUSED: tuple[tuple[str, str, tuple[object, ...]], ...] = (
     # pattern of keys, what it means, values (besides None and False) that switch it off
@@ -36,23 +35,29 @@ _REFUSED: tuple[tuple[str, str, tuple[object, ...]], ...] = (
 )
 
 
-def refuse_unsupported(config: Mapping[str, Any], architecture: Architecture, context: int) -> None:
+def refuse_unsupported(config: Fields, architecture: Architecture, context: int) -> None:
     """Raises ``UnsupportedModelError`` with the first key, its value and its meaning."""
     for key, value in config.items():
         for pattern, meaning, neutral in _REFUSED:
             if not _off(value, neutral) and re.fullmatch(pattern, key):
-                raise UnsupportedModelError(f"config: {key} = {_brief(value)} ({meaning}) is not supported")
-    classes = config.get("architectures") or [architecture.class_name]
+                raise UnsupportedModelError(
+                    f"{config.where}: {config.name(key)} = {describe(value)} ({meaning}) is not supported"
+                )
+    classes = config.texts("architectures") or [architecture.class_name]
     if architecture.class_name not in classes:
         raise UnsupportedModelError(
-            f"config: architectures = {classes} with model_type {architecture.model_type!r}; "
-            f"expected {architecture.class_name}"
+            f"{config.where}: architectures = {', '.join(map(describe, classes[:3]))} with model_type "
+            f"{architecture.model_type!r}; expected {architecture.class_name}"
         )
-    if "AutoModelForCausalLM" in (config.get("auto_map") or {}):
-        raise UnsupportedModelError("config: auto_map asks for code from the model's folder, which is never run")
-    activation = config.get("hidden_act", "silu")
+    if "AutoModelForCausalLM" in config.object("auto_map"):
+        raise UnsupportedModelError(
+            f"{config.where}: auto_map asks for code from the model's folder, which is never run"
+        )
+    activation = config.text("hidden_act", "silu")
     if activation not in ("silu", "swish"):
-        raise UnsupportedModelError(f"config: hidden_act = {activation!r} is not supported, expected silu")
+        raise UnsupportedModelError(
+            f"{config.where}: hidden_act = {describe(activation)} is not supported, expected silu"
+        )
     _refuse_window(config, architecture, context)
 
 
@@ -65,28 +70,24 @@ def _off(value: object, neutral: tuple[object, ...]) -> bool:
     return value is None or value is False or value in neutral
 
 
-def _refuse_window(config: Mapping[str, Any], architecture: Architecture, context: int) -> None:
+def _refuse_window(config: Fields, architecture: Architecture, context: int) -> None:
     """A window at least as long as the context hides nothing, and is fine."""
-    window = config.get("sliding_window", architecture.window)
-    kinds = set(config.get("layer_types") or ())
+    key = "sliding_window"
+    window = config.whole_or_none(key) if key in config else architecture.window
+    kinds = set(config.texts("layer_types"))
     other = sorted(kinds - {"full_attention", "sliding_attention"})
     if other:
-        raise UnsupportedModelError(f"config: layer_types has {other[0]!r}; supported: full_attention")
+        raise UnsupportedModelError(f"{config.where}: layer_types has {describe(other[0])}; supported: full_attention")
     switch = architecture.windowed
-    on = bool(config.get(switch, False)) if isinstance(switch, str) else switch
+    on = config.flag(switch) if isinstance(switch, str) else switch
+    first = config.whole("max_window_layers", 28, least=0)
     if isinstance(switch, str) and kinds:
         on = False  # the list of layers has the last word
     elif on and architecture.window_layers:
-        on = config.get("max_window_layers", 28) < config["num_hidden_layers"]
+        on = first < config.whole("num_hidden_layers")
     on = on or "sliding_attention" in kinds
     if on and window is not None and window < context:
         raise UnsupportedModelError(
-            f"config: sliding_window = {window} is shorter than the context of {context}, and windowed "
-            "attention is "
-            f"not supported; export with --context {window} or less"
+            f"{config.where}: {config.name(key)} = {window} is shorter than the context of {context}, and windowed "
+            f"attention is not supported; export with --context {window} or less"
         )
-
-
-def _brief(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

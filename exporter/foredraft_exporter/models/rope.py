@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foredraft.errors import UnsupportedModelError
+from foredraft_exporter.sources.fields import Fields, describe
 from foredraft_graphs.decoder import Decoder
 
 _KEYS: dict[str, frozenset[str]] = {
@@ -27,6 +28,8 @@ _KEYS: dict[str, frozenset[str]] = {
     ),
     "factors": frozenset({"factors"}),
 }
+_ALL = frozenset().union(*_KEYS.values()) | {"rope_type", "rope_theta", "partial_rotary_factor"}
+_ZERO_IS_DEFAULT = ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")
 _REQUIRED: dict[str, tuple[str, ...]] = {
     "linear": ("factor",),
     "dynamic": ("factor",),
@@ -39,37 +42,75 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
 def rope_settings(config: Mapping[str, Any], default_theta: float = 10000.0) -> dict[str, Any]:
     """One spelling of ``rope_parameters`` (transformers 5) and ``rope_scaling`` + ``rope_theta`` (before).
 
-    The result always has ``rope_type`` and ``rope_theta``. Raises ``UnsupportedModelError`` for a type or a
-    key that is not understood, or one that lacks what its type needs.
+    The result always has ``rope_type`` and ``rope_theta``; every value has its right type. Raises
+    ``UnsupportedModelError`` for a type or a key that is not understood, or one that lacks what its type needs, and
+    ``CheckpointError`` for a value of another type.
     """
-    found = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
-    rope = {key: value for key, value in found.items() if value is not None}
-    legacy = rope.pop("type", None)
-    kind = rope.setdefault("rope_type", legacy or "default")
-    rope.setdefault("rope_theta", config.get("rope_theta") or default_theta)
+    fields = Fields.of(config)
+    found = _both(fields)
+    kind = found.text("rope_type", found.text("type", "default"))
     if kind not in _KEYS:
         known = ", ".join(name for name in _KEYS if name != "factors")
-        raise UnsupportedModelError(f"config: rope_type {kind!r} is not supported; supported: {known}")
-    partial = rope.pop("partial_rotary_factor", config.get("partial_rotary_factor"))
-    if partial not in (None, 1, 1.0):
-        raise UnsupportedModelError(f"config: partial_rotary_factor = {partial} is not supported, expected 1")
-    if kind == "default":
-        rope = {key: rope[key] for key in rope if key not in ("factor", "original_max_position_embeddings")}
-    extra = sorted(rope.keys() - _KEYS[kind] - {"rope_type", "rope_theta", "finetuned"})
-    if extra:
-        raise UnsupportedModelError(f"config: rope_parameters.{extra[0]} is not supported with rope_type {kind!r}")
-    missing = [key for key in _REQUIRED.get(kind, ()) if key not in rope]
-    if missing:
-        raise UnsupportedModelError(f"config: rope_type {kind!r} needs rope_parameters.{missing[0]}")
+        raise UnsupportedModelError(
+            f"{found.where}: {found.name('rope_type')} {describe(kind)} is not supported; supported: {known}"
+        )
+    for part in (found, fields):
+        partial = part.number_or_none("partial_rotary_factor")
+        if partial not in (None, 1):
+            raise UnsupportedModelError(
+                f"{part.where}: {part.name('partial_rotary_factor')} = {partial} is not supported, expected 1"
+            )
+    own = fields.number_or_none("rope_theta", above=1) or default_theta
+    theta = found.number("rope_theta", own, above=1)
+    unused = {"factor", "original_max_position_embeddings"} if kind == "default" else set()
+    keys = found.keys() - unused - {"rope_type", "type", "rope_theta", "finetuned", "partial_rotary_factor"}
+    if extra := sorted(keys - _KEYS[kind]):
+        raise UnsupportedModelError(f"{found.where}: {found.name(extra[0])} is not supported with rope_type {kind!r}")
+    if missing := [key for key in _REQUIRED.get(kind, ()) if key not in found]:
+        raise UnsupportedModelError(f"{found.where}: rope_type {kind!r} needs {found.name(missing[0])}")
+    rope: dict[str, Any] = {"rope_type": kind, "rope_theta": theta} | {key: _read(found, key) for key in keys}
     if kind in ("llama3", "yarn"):
-        original = config.get("original_max_position_embeddings") or config["max_position_embeddings"]
-        rope.setdefault("original_max_position_embeddings", original)
+        original = fields.number_or_none("original_max_position_embeddings")
+        rope.setdefault("original_max_position_embeddings", original or fields.whole("max_position_embeddings"))
+    if kind == "llama3" and rope["high_freq_factor"] <= rope["low_freq_factor"]:
+        raise found.fault("high_freq_factor", f"more than {found.name('low_freq_factor')}, {rope['low_freq_factor']:g}")
     return rope
+
+
+def _both(config: Fields) -> Fields:
+    """The values of both spellings that are not null, under the names that the file has for them."""
+    values: dict[str, Any] = {}
+    names = {name: config.object("rope_parameters").name(name) for name in _ALL}
+    for key in ("rope_scaling", "rope_parameters"):
+        part = config.object(key)
+        values |= {name: value for name, value in part.items() if value is not None}
+        names |= {name: part.name(name) for name in part}
+    return Fields(values, config.where, names=names)
+
+
+def _read(rope: Fields, key: str) -> bool | float | list[float]:
+    if key == "truncate":
+        return rope.flag(key)
+    if key == "factors":
+        return rope.numbers(key, above=0)
+    return 0.0 if key in _ZERO_IS_DEFAULT and rope[key] == 0 else rope.number(key)
+
+
+def check_rotation(config: Fields, decoder: Decoder, default_theta: float = 10000.0) -> None:
+    """Raises ``CheckpointError`` where the rotation does not fit heads of this size."""
+    rope = rope_settings(config, default_theta)
+    if rope["rope_type"] == "dynamic" and decoder.rotary_dim < 4:
+        raise config.fault("head_dim", "4 or more for a rotation with dynamic scaling")
+    factors = rope.get("factors")
+    if factors is not None and len(factors) != decoder.rotary_dim // 2:
+        raise config.object("rope_parameters").fault(
+            "factors", f"{decoder.rotary_dim // 2} numbers, one for each pair of a head of {decoder.rotary_dim}"
+        )
 
 
 def longest_context(config: Mapping[str, Any], default_theta: float = 10000.0) -> int:
     """The most positions that the model's own rotation is made for."""
-    rope, trained = rope_settings(config, default_theta), int(config["max_position_embeddings"])
+    rope, trained = rope_settings(config, default_theta), Fields.of(config).whole("max_position_embeddings")
     if rope["rope_type"] == "yarn":
         return max(trained, int(rope["factor"] * rope["original_max_position_embeddings"]))
     if rope["rope_type"] in ("linear", "dynamic"):
@@ -97,7 +138,7 @@ def _frequencies(rope: Mapping[str, Any], dim: int, context: int, trained: int) 
     """Radians per position, float64 [dim/2], and the factor on cosine and sine."""
     kind, base = rope["rope_type"], float(rope["rope_theta"])
     if kind == "dynamic":
-        stretch = rope["factor"] * max(context, trained) / trained - (rope["factor"] - 1)
+        stretch = 1 + rope["factor"] * (max(context, trained) / trained - 1)
         base *= stretch ** (dim / (dim - 2))
     frequencies = base ** (-np.arange(0, dim, 2, dtype=np.float64) / dim)
     if kind == "linear":

@@ -106,7 +106,7 @@ def check(
 def check_same_model(bundle: Bundle, checkpoint: Checkpoint) -> None:
     """Raises ``ForedraftError`` that lists every size in which source and bundle differ."""
     model, config = bundle.manifest.model, checkpoint.info.config
-    decoder = models.decoder(config, min(model.context, config.get("max_position_embeddings") or model.context))
+    decoder = models.decoder(config, min(model.context, config.whole("max_position_embeddings")))
     names = ("layers", "hidden_size", "intermediate_size", "heads", "kv_heads", "head_dim", "vocab_size")
     pairs = [(name, getattr(model, name), getattr(decoder, name)) for name in names]
     pairs.insert(0, ("architecture", model.architecture, models.architecture_of(config).model_type))

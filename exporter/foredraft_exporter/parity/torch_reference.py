@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ def _config(info: CheckpointInfo) -> Any:
         raise UnsupportedModelError(f"{info.name}: transformers does not accept its config: {reason}") from error
 
 
-def _rope(config: dict[str, Any]) -> dict[str, Any]:
+def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
     return config.get("rope_parameters") or {}
 
 
@@ -148,7 +148,7 @@ def _fill(model: Any, checkpoint: Checkpoint, progress: Progress | None) -> None
         raise CheckpointError(f"{checkpoint.info.name}: the checkpoint has no tensor {left[0]!r}")
 
 
-def _place_rotation(model: Any, config: dict[str, Any], context: int) -> None:
+def _place_rotation(model: Any, config: Mapping[str, Any], context: int) -> None:
     """Compute the rotary frequencies, which are no checkpoint's tensors.
 
     Dynamic scaling follows the length of the text in transformers, so that an old token would have to be

@@ -7,14 +7,15 @@ count too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
 from foredraft.errors import CheckpointError
+from foredraft_exporter.sources.fields import Fields, describe, is_unicode
 
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _LISTS = ("extra_special_tokens", "additional_special_tokens")
@@ -23,26 +24,39 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 @dataclass(frozen=True, slots=True)
 class Sidecars:
-    """The files of a folder that speak of tokens, as objects; an absent one is empty."""
+    """The files of a folder that speak of tokens: tokenizer_config.json, special_tokens_map.json, added_tokens.json."""
 
-    folder: Path
-    config: Mapping[str, Any]
-    special: Mapping[str, Any]
-    added: Mapping[str, Any]
+    config: Fields
+    special: Fields
+    added: Fields
 
-    def named(self) -> Mapping[str, Any]:
-        """The special tokens by their names (``eos_token``), each a text or an object."""
-        return self.config if "added_tokens_decoder" in self.config else {**self.config, **self.special}
+    @property
+    def decoder(self) -> bool:
+        """Whether tokenizer_config.json knows all tokens itself."""
+        return "added_tokens_decoder" in self.config
+
+    def names(self) -> dict[str, Fields]:
+        """The file that counts for each key."""
+        files = (self.config,) if self.decoder else (self.config, self.special)
+        return {key: file for file in files for key in file}
+
+    def where(self, key: str) -> str:
+        """Which file says it, and the key, for messages."""
+        return f"{self.names().get(key, self.config).where}: {key}"
+
+    def text(self, key: str) -> str | None:
+        """The text of a special token by its name (``eos_token``)."""
+        token = _token(self.names().get(key, self.config), key)
+        return None if token is None else token.content
+
+    def texts(self, key: str) -> list[str]:
+        """The same from each file, whether it counts or not."""
+        tokens = (_token(file, key) for file in (self.config, self.special))
+        return [token.content for token in tokens if token is not None]
 
 
-def text_of(token: object) -> str | None:
-    """A token's text, where a file gives it plainly or as an object."""
-    text = token.get("content") if isinstance(token, Mapping) else token
-    return text if isinstance(text, str) and text else None
-
-
-def with_added_tokens(data: bytes, sidecars: Sidecars) -> bytes:
-    """tokenizer.json with what it lacks; ``data`` itself if it lacks nothing.
+def with_added_tokens(path: Path, data: bytes, sidecars: Sidecars) -> bytes:
+    """tokenizer.json (``data``, at ``path``) with what it lacks; ``data`` itself if it lacks nothing.
 
     Raises CheckpointError for a token that a file gives another id than it gets here, naming both.
     """
@@ -50,17 +64,18 @@ def with_added_tokens(data: bytes, sidecars: Sidecars) -> bytes:
         tokenizer = Tokenizer.from_buffer(data)
     except Exception as error:  # the library raises bare Exception
         raise CheckpointError(
-            f"{sidecars.folder / 'tokenizer.json'}: not a tokenizer that can be read ({error}); download it again"
+            f"{path}: not a tokenizer that can be read ({str(error)[:200]}); download it again"
         ) from error
     known = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
-    declared = dict(_declared(sidecars))
+    specials = list(_specials(sidecars))
+    declared = dict(_declared(sidecars, {token.content for token in specials}))
     missing = [token for _, token in sorted(declared.values(), key=lambda item: item[0]) if _differs(token, known)]
     there = known.keys() | {token.content for token in missing}
-    for token in _special(sidecars):
+    for token in specials:
         if token.content not in there:
             missing.append(token)
             there |= {token.content}
-    names = {text_of(sidecars.named().get(name)) for name in NAMED}
+    names = {sidecars.text(name) for name in NAMED}
     for token in missing:
         token.special = token.special or token.content in names
     if missing:
@@ -68,57 +83,78 @@ def with_added_tokens(data: bytes, sidecars: Sidecars) -> bytes:
     for text, (wanted, _) in declared.items():
         got = tokenizer.token_to_id(text)
         if got != wanted:
+            where = f"{sidecars.config.where}: added_tokens_decoder" if sidecars.decoder else sidecars.added.where
             raise CheckpointError(
-                f"{sidecars.folder}: token {text!r} has id {wanted} in {_source(sidecars)}, but in tokenizer.json it "
-                f"has {got}; write both again: `AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)`"
+                f"{where}: token {describe(text)} has id {wanted}, but in {path} it has {got}; write both again: "
+                "`AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)`"
             )
     return tokenizer.to_str(pretty=False).encode("utf-8") if missing else data
 
 
-def _declared(sidecars: Sidecars) -> Iterator[tuple[str, tuple[int, AddedToken]]]:
+def _declared(sidecars: Sidecars, specials: set[str]) -> Iterator[tuple[str, tuple[int, AddedToken]]]:
     """Text -> (id, token), for every token that a file gives an id."""
-    if "added_tokens_decoder" not in sidecars.config:
-        special = {token.content for token in _special(sidecars)}
-        for text, index in sidecars.added.items():
-            if type(index) is not int or not text:
+    if not sidecars.decoder:
+        for text in sidecars.added:
+            if not is_unicode(text) or not text:
                 raise CheckpointError(
-                    f"{sidecars.folder / 'added_tokens.json'}: {text!r}: got {index!r}, expected an id"
+                    f"{sidecars.added.where}: {text[:80]!r}: got no token's text, expected one in UTF-8"
                 )
-            yield text, (index, AddedToken(text, normalized=text not in special, special=text in special))
+            index = sidecars.added.whole(text, least=0)
+            yield text, (index, AddedToken(text, normalized=text not in specials, special=text in specials))
         return
-    where = f"{sidecars.folder / 'tokenizer_config.json'}: added_tokens_decoder"
-    decoder = sidecars.config["added_tokens_decoder"]
-    if not isinstance(decoder, Mapping):
-        raise CheckpointError(f"{where}: holds a {type(decoder).__name__}, expected an object of id and token")
-    for index, token in decoder.items():
-        content = text_of(token)
-        if not isinstance(token, Mapping) or content is None or not index.isdecimal():
-            raise CheckpointError(f"{where}: {index!r}: expected an id, and a token with its content")
-        yield content, (int(index), _token(token))
+    decoder = sidecars.config.object("added_tokens_decoder")
+    for index_text in decoder:
+        token = _token(decoder, index_text)
+        if token is None or not isinstance(decoder[index_text], Mapping):
+            raise decoder.fault(index_text, "an object with a token's content")
+        if not re.fullmatch(r"[0-9]{1,10}", index_text):
+            raise CheckpointError(f"{decoder.where}: {decoder.name(index_text[:80])!r}: expected the id of a token")
+        yield token.content, (int(index_text), token)
 
 
-def _special(sidecars: Sidecars) -> Iterator[AddedToken]:
+def _specials(sidecars: Sidecars) -> Iterator[AddedToken]:
     """Tokens that have a name or stand in a list of specials; no file need give them an id."""
-    named = sidecars.named()
-    further = [key for key in named if key.endswith("_token") and key not in NAMED]
-    values: list[Any] = [named.get(key) for key in (*NAMED, *further)]
+    names = sidecars.names()
+    further = [key for key in names if key.endswith("_token") and key not in NAMED]
+    for key in (*NAMED, *further):
+        # what else ends so is a setting ("add_bos_token")
+        if key in names and (key in NAMED or isinstance(names[key][key], str | Mapping)):
+            yield from _special(names[key], key)
     for key in _LISTS:
-        group = named.get(key)
-        values += group.values() if isinstance(group, Mapping) else group if isinstance(group, list) else ()
-    for value in values:
-        text = text_of(value)
-        if text is not None:
-            yield _token({**value, "special": True}) if isinstance(value, Mapping) else AddedToken(text, special=True)
+        if key in names:
+            group = _items(names[key], key)
+            for item in group:
+                yield from _special(group, item)
 
 
-def _token(token: Mapping[str, Any]) -> AddedToken:
-    flags = {key: token[key] for key in _FLAGS if isinstance(token.get(key), bool)}
-    return AddedToken(token["content"], **flags)
+def _items(file: Fields, key: str) -> Fields:
+    """The members of a list or an object, under names that a message can say."""
+    value = file[key]
+    if isinstance(value, list):
+        return Fields({f"{key}[{i}]": item for i, item in enumerate(value)}, file.where)
+    return file.object(key)
+
+
+def _special(file: Fields, key: str) -> Iterator[AddedToken]:
+    token = _token(file, key)
+    if token is not None:
+        token.special = True
+        yield token
+
+
+def _token(file: Fields, key: str) -> AddedToken | None:
+    """A token that a file gives plainly as its text, or as an object; None for null and for an empty text."""
+    value = file.get(key)
+    if isinstance(value, Mapping):
+        parts = file.object(key)
+        flags = {flag: parts.flag(flag) for flag in _FLAGS if parts.get(flag) is not None}
+        text = parts.text("content")
+        return AddedToken(text, **flags) if text else None
+    if value is not None and not isinstance(value, str):
+        raise file.fault(key, "a token: its text, or an object with its content")
+    text_alone = file.text_or_none(key)
+    return AddedToken(text_alone) if text_alone else None
 
 
 def _differs(token: AddedToken, known: Mapping[str, AddedToken]) -> bool:
     return token.content not in known or repr(known[token.content]) != repr(token)
-
-
-def _source(sidecars: Sidecars) -> str:
-    return "tokenizer_config.json" if "added_tokens_decoder" in sidecars.config else "added_tokens.json"

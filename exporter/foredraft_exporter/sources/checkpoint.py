@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from foredraft.errors import CheckpointError
 from foredraft_exporter.sources import catalog, hub
+from foredraft_exporter.sources.fields import Fields
 from foredraft_exporter.sources.origin import PICKLED, gguf_models, origin_of
 from foredraft_exporter.weights.blocks import BlockFormat, Blocks
 
@@ -20,17 +21,20 @@ from foredraft_exporter.weights.blocks import BlockFormat, Blocks
 class CheckpointInfo:
     """All about a model but its tensors.
 
-    ``config`` has Hugging Face keys, and its ``tie_word_embeddings`` is what the tensors say. ``generation``
-    has ``bos_token_id`` (int or None), ``eos_token_ids`` (list, the tokenizer's own first), ``add_bos``
-    (whether a raw prompt starts with BOS) and ``sampling`` (the model's own defaults). ``license`` may have
-    ``id``, ``name``, ``link`` and ``files``.
+    ``path`` is the folder or the GGUF file, of parts the first. ``config`` has Hugging Face keys, and its
+    ``tie_word_embeddings`` is what the tensors say. ``generation`` has ``bos_token_id`` (int or None),
+    ``eos_token_ids`` (list, the tokenizer's own first), ``add_bos`` (whether a raw prompt starts with BOS) and
+    ``sampling`` (the model's own defaults). ``license`` may have ``id``, ``name``, ``link`` and ``files``. ``origins``
+    says for ``tokenizer``, ``bos_token_id`` and ``chat_template`` which file, and which key, gave them.
     """
 
     name: str
-    config: dict[str, Any]
+    path: Path = field(compare=False)
+    config: Fields
     generation: dict[str, Any]
     chat_template: str | None
     license: dict[str, Any]
+    origins: dict[str, str] = field(compare=False)
 
 
 class Checkpoint(Protocol):
@@ -112,19 +116,18 @@ def resolve_tying(info: CheckpointInfo, tensors: Mapping[str, Any], same: bool |
     ``tensors`` are the stored names; ``same`` says whether a stored ``lm_head.weight`` equals the embedding
     (None if there is none). Raises ``CheckpointError`` where the config contradicts the tensors.
     """
-    flag = info.config.get("tie_word_embeddings")
+    key = "tie_word_embeddings"
     stored = "lm_head.weight" in tensors
-    if flag is True and stored and not same:
-        raise CheckpointError(
-            f"{info.name}: config.json says tie_word_embeddings=true, but the checkpoint stores an "
-            "lm_head.weight "
-            "that differs from model.embed_tokens.weight; set the flag to false if the stored head is meant, "
-            "or remove lm_head.weight"
-        )
-    if flag is False and not stored:
-        raise CheckpointError(
-            f"{info.name}: config.json says tie_word_embeddings=false, but the checkpoint has no "
-            "lm_head.weight; "
-            "set the flag to true if the head is the embedding, or add the missing tensor"
-        )
-    return replace(info, config={**info.config, "tie_word_embeddings": bool(same) or not stored})
+    if info.config.get(key) is not None:
+        tied = info.config.flag(key)
+        if tied and stored and not same:
+            raise CheckpointError(
+                f"{info.config.where}: {key} is true, but the checkpoint stores an lm_head.weight that differs from "
+                "model.embed_tokens.weight; set the flag to false if the stored head is meant, or remove lm_head.weight"
+            )
+        if not tied and not stored:
+            raise CheckpointError(
+                f"{info.config.where}: {key} is false, but the checkpoint has no lm_head.weight; set the flag to true "
+                "if the head is the embedding, or add the missing tensor"
+            )
+    return replace(info, config=info.config.replaced(tie_word_embeddings=bool(same) or not stored))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from foredraft.errors import CheckpointError, UnsupportedModelError
+from foredraft.errors import UnsupportedModelError
 from foredraft_exporter.models.refusals import is_off
+from foredraft_exporter.sources.fields import Fields, describe
 
 ARCHITECTURES = {
     "llama": ("llama", "LlamaForCausalLM"),
@@ -78,6 +78,20 @@ _YARN = {
     "rope.scaling.yarn_beta_fast": "beta_fast",
     "rope.scaling.yarn_beta_slow": "beta_slow",
 }
+_PER_LAYER = {"feed_forward_length", "attention.head_count", "attention.head_count_kv"}
+_SPELLED = {
+    **_SIZES,
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "sliding_window": _WINDOW,
+    "rope_parameters.rope_theta": "rope.freq_base",
+    "rope_parameters.rope_type": "rope.scaling.type",
+    "rope_parameters.factor": "rope.scaling.factor",
+    **{f"rope_parameters.{ours}": key for key, ours in _YARN.items()},
+}
+"""Of keys of the config those of the file, for messages."""
+_TENSORS = {"vocab_size": "token_embd.weight", "rope_parameters.factors": "rope_freqs.weight"}
 
 
 def hf_name(name: str) -> str | None:
@@ -90,69 +104,82 @@ def hf_name(name: str) -> str | None:
     return f"model.layers.{match.group(1)}.{_NAMES[match.group(2)]}.{match.group(3)}"
 
 
-def config_from(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+def config_from(metadata: Fields, tensors: Mapping[str, tuple[int, ...]]) -> Fields:
     """The synthesised config.json. ``tensors`` are GGUF names with their shapes (rows first).
 
-    Raises ``UnsupportedModelError`` for an architecture or a setting that is not understood, by name.
+    Raises ``UnsupportedModelError`` for an architecture or a setting that is not understood, by name, and
+    ``CheckpointError`` for a value of another type than it should have.
     """
-    architecture = metadata.get("general.architecture")
+    architecture = metadata.text("general.architecture")
     if architecture not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        raise UnsupportedModelError(f"{path}: GGUF architecture {architecture!r} is not supported; supported: {known}")
-    prefix = f"{architecture}."
-    own = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
-    _refuse_unknown(path, architecture, own)
+        raise UnsupportedModelError(
+            f"{metadata.where}: general.architecture {describe(architecture)} is not supported; "
+            f"supported: {', '.join(ARCHITECTURES)}"
+        )
+    own = _own(metadata, f"{architecture}.")
+    _refuse_unknown(own)
     model_type, class_name = ARCHITECTURES[architecture]
-    config: dict[str, Any] = {"model_type": model_type, "architectures": [class_name], "hidden_act": "silu"}
-    config |= {key: _number(path, prefix, own, gguf_key) for key, gguf_key in _SIZES.items()}
-    head_dim = own.get("attention.key_length") or config["hidden_size"] // config["num_attention_heads"]
-    config["num_key_value_heads"] = config["num_attention_heads"]
-    if "attention.head_count_kv" in own:
-        config["num_key_value_heads"] = _number(path, prefix, own, "attention.head_count_kv")
-    config["head_dim"] = head_dim
-    config["rms_norm_eps"] = _short(_number(path, prefix, own, "attention.layer_norm_rms_epsilon"))
-    config["vocab_size"] = tensors.get("token_embd.weight", (0,))[0]
-    config["rope_parameters"] = _rope(path, own, head_dim)
-    config["attention_bias"] = "blk.0.attn_q.bias" in tensors
-    config["mlp_bias"] = "blk.0.ffn_down.bias" in tensors
-    config["tie_word_embeddings"] = "output.weight" not in tensors
-    return config | _window(path, prefix, own, model_type)
+    sizes = {key: own.whole(gguf_key) for key, gguf_key in _SIZES.items()}
+    heads = sizes["num_attention_heads"]
+    head_dim = own.whole_or_none("attention.key_length", least=0) or sizes["hidden_size"] // heads
+    config = {
+        "model_type": model_type,
+        "architectures": [class_name],
+        "hidden_act": "silu",
+        **sizes,
+        "num_key_value_heads": own.whole("attention.head_count_kv", heads),
+        "head_dim": head_dim,
+        "rms_norm_eps": _short(own.number("attention.layer_norm_rms_epsilon")),
+        "vocab_size": tensors.get("token_embd.weight", (0,))[0],
+        "rope_parameters": _rope(own, head_dim),
+        "attention_bias": "blk.0.attn_q.bias" in tensors,
+        "mlp_bias": "blk.0.ffn_down.bias" in tensors,
+        "tie_word_embeddings": "output.weight" not in tensors,
+        **_window(own, model_type),
+    }
+    return Fields(config, metadata.where, names=_TENSORS | {ours: own.name(key) for ours, key in _SPELLED.items()})
 
 
-def _window(path: Path, prefix: str, own: Mapping[str, Any], model_type: str) -> dict[str, Any]:
+def _own(metadata: Fields, prefix: str) -> Fields:
+    """The architecture's settings without their prefix; one number for each layer is one for all, if they agree."""
+    own = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
+    for key in _PER_LAYER & own.keys():
+        values = own[key]
+        if isinstance(values, list) and values:
+            if any(value != values[0] for value in values):
+                raise UnsupportedModelError(
+                    f"{metadata.where}: {prefix}{key} differs from layer to layer, which is not supported"
+                )
+            own[key] = values[0]
+    return Fields(own, metadata.where, prefix)
+
+
+def _window(own: Fields, model_type: str) -> dict[str, Any]:
     """A Llama with a window is what Hugging Face calls a Mistral; others have a switch for it. Taken for all layers."""
-    if own.get(_WINDOW) in (None, 0):
+    window = own.whole_or_none(_WINDOW, least=0)
+    if not window:
         return {}
-    window = {"sliding_window": _number(path, prefix, own, _WINDOW)}
     if model_type == "llama":
-        return window | {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}
-    return window | {"use_sliding_window": True, "max_window_layers": 0}
+        return {"sliding_window": window, "model_type": "mistral", "architectures": ["MistralForCausalLM"]}
+    return {"sliding_window": window, "use_sliding_window": True, "max_window_layers": 0}
 
 
-def _refuse_unknown(path: Path, architecture: str, own: Mapping[str, Any]) -> None:
+def _refuse_unknown(own: Fields) -> None:
     """Settings beyond the known ones change what the model computes, unless they are switched off."""
-    neutral = {**_NEUTRAL, "rope.scaling.yarn_ext_factor": float(own.get("rope.scaling.type") == "yarn")}
+    neutral = {**_NEUTRAL, "rope.scaling.yarn_ext_factor": float(_scaling(own) == "yarn")}
     for key, value in own.items():
         if key in neutral:
             off = value == neutral[key]
         else:
             off = value in (0, False, None) or is_off(key.removeprefix("attention."), value)
         if key not in _KNOWN and not off:
-            raise UnsupportedModelError(f"{path}: setting {architecture}.{key} = {value!r} is not supported")
-    if own.get("attention.value_length", own.get("attention.key_length")) != own.get("attention.key_length"):
+            raise UnsupportedModelError(f"{own.where}: {own.name(key)} = {describe(value)} is not supported")
+    lengths = [own.whole_or_none(f"attention.{part}_length", least=0) for part in ("key", "value")]
+    if lengths[1] is not None and lengths[1] != lengths[0]:
         raise UnsupportedModelError(
-            f"{path}: attention.key_length {own.get('attention.key_length')} and attention.value_length "
-            f"{own['attention.value_length']} differ, expected heads of one size"
+            f"{own.where}: {own.name('attention.key_length')} {lengths[0]} and {own.name('attention.value_length')} "
+            f"{lengths[1]} differ, expected heads of one size"
         )
-
-
-def _number(path: Path, prefix: str, own: Mapping[str, Any], key: str) -> Any:
-    value = own.get(key)
-    if isinstance(value, list) and value and all(item == value[0] for item in value):
-        value = value[0]
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        raise CheckpointError(f"{path}: metadata {prefix}{key} is {value!r}, expected a number above 0")
-    return value
 
 
 def _short(value: float) -> float:
@@ -160,23 +187,31 @@ def _short(value: float) -> float:
     return float(str(np.float32(value)))
 
 
-def _rope(path: Path, own: Mapping[str, Any], head_dim: int) -> dict[str, Any]:
-    rope: dict[str, Any] = {"rope_theta": float(own.get("rope.freq_base", 10000.0)), "rope_type": "default"}
-    rotated = own.get("rope.dimension_count", head_dim)
+def _rope(own: Fields, head_dim: int) -> dict[str, Any]:
+    rope: dict[str, Any] = {"rope_theta": own.number("rope.freq_base", 10000.0, above=1), "rope_type": "default"}
+    rotated = own.whole("rope.dimension_count", head_dim)
     if rotated != head_dim:
         raise UnsupportedModelError(
-            f"{path}: rotates {rotated} of {head_dim} dimensions; partial rotation is not supported"
+            f"{own.where}: {own.name('rope.dimension_count')} is {rotated} of {head_dim}; partial rotation is not "
+            "supported"
         )
-    linear = own.get("rope.scale_linear")
-    kind = own.get("rope.scaling.type", "linear" if linear else "none")
-    factor = own.get("rope.scaling.factor") or linear
+    kind, factor = _scaling(own), _number(own, "rope.scaling.factor") or _number(own, "rope.scale_linear")
+    scaled = {ours: value for key, ours in _YARN.items() if (value := _number(own, key))}
     if kind == "none" or not factor:
         return rope
-    if kind not in ("linear", "yarn"):
+    return rope | {"rope_type": kind, "factor": factor} | (scaled if kind == "yarn" else {})
+
+
+def _scaling(own: Fields) -> str:
+    kind = own.text("rope.scaling.type", "linear" if _number(own, "rope.scale_linear") else "none")
+    if kind not in ("none", "linear", "yarn"):
         raise UnsupportedModelError(
-            f"{path}: rope.scaling.type {kind!r} is not supported; supported: none, linear, yarn"
+            f"{own.where}: {own.name('rope.scaling.type')} {describe(kind)} is not supported; "
+            "supported: none, linear, yarn"
         )
-    rope |= {"rope_type": kind, "factor": float(factor)}
-    if kind == "yarn":
-        rope |= {ours: own[key] for key, ours in _YARN.items() if own.get(key)}
-    return rope
+    return kind
+
+
+def _number(own: Fields, key: str) -> float | None:
+    """None for 0, too, which stands for the default."""
+    return None if own.get(key) == 0 else own.number_or_none(key)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from foredraft.errors import CheckpointError, UnsupportedModelError
 from foredraft_exporter.sources.checkpoint import CheckpointInfo, resolve_tying
+from foredraft_exporter.sources.fields import Fields, is_unicode
 from foredraft_exporter.sources.gguf_config import PERMUTED, config_from, hf_name
 from foredraft_exporter.sources.gguf_header import GgufHeader, GgufTensor
 from foredraft_exporter.sources.gguf_parts import read_parts
@@ -38,13 +39,8 @@ class GgufFile:
         """
         self._files, header = read_parts(path)
         self._path = self._files[0].path
-        self._metadata: dict[str, Any] = header.metadata
-        try:
-            info = self._read_info(name, header)
-        except (TypeError, ValueError, LookupError, ArithmeticError) as error:
-            raise CheckpointError(
-                f"{self._path}: its metadata does not fit together ({error!r}); convert the model again"
-            ) from error
+        self._metadata = header.metadata
+        info = self._read_info(name, header)
         self._tensors = {hf: t for key, t in header.tensors.items() if (hf := self._name(key)) is not None}
         self._permuted = info.config["model_type"] in PERMUTED
         heads = info.config["num_attention_heads"], info.config["num_key_value_heads"]
@@ -58,11 +54,7 @@ class GgufFile:
 
     def shape(self, name: str) -> tuple[int, ...]:
         tensor = self._find(name)
-        if not _readable(tensor):
-            raise CheckpointError(
-                f"{tensor.file.path}: tensor {name!r} has type {tensor.kind.name}, which cannot be read; "
-                "use a Q4_0, Q4_1, Q8_0, F16 or K-quant file"
-            )
+        self._require_readable(name, tensor)
         return tensor.shape
 
     def read(self, name: str) -> NDArray[np.float32]:
@@ -98,23 +90,30 @@ class GgufFile:
         return Blocks(form.bits, codes.reshape(stop - start, -1), scale, low)
 
     def tokenizer_json(self) -> bytes:
-        return tokenizer_from(self._path, self._metadata)
+        return tokenizer_from(self._metadata)
 
     def release(self) -> None:
         for file in self._files:
             file.release()
 
     def _read_info(self, name: str, header: GgufHeader) -> CheckpointInfo:
-        path, metadata = self._path, header.metadata
-        config = config_from(path, metadata, {key: tensor.shape for key, tensor in header.tensors.items()})
+        metadata = header.metadata
+        config = config_from(metadata, {key: tensor.shape for key, tensor in header.tensors.items()})
         if "rope_freqs.weight" in header.tensors:
-            config["rope_parameters"] = self._frequency_factors(config, header.tensors["rope_freqs.weight"])
+            factors = self._frequency_factors(header.tensors["rope_freqs.weight"])
+            config = config.replaced(rope_parameters={**config["rope_parameters"], **factors})
         return CheckpointInfo(
             name=name,
+            path=self._path,
             config=config,
-            generation=generation_from(path, metadata),
-            chat_template=metadata.get("tokenizer.chat_template"),
+            generation=generation_from(metadata),
+            chat_template=metadata.text_or_none("tokenizer.chat_template"),
             license=_license(metadata),
+            origins={
+                "tokenizer": f"{metadata.where}: tokenizer.ggml.tokens",
+                "bos_token_id": f"{metadata.where}: tokenizer.ggml.bos_token_id",
+                "chat_template": f"{metadata.where}: tokenizer.chat_template",
+            },
         )
 
     def _name(self, gguf_name: str) -> str | None:
@@ -162,19 +161,28 @@ class GgufFile:
             self.release()
         return True
 
-    def _frequency_factors(self, config: dict[str, Any], tensor: GgufTensor) -> dict[str, Any]:
+    def _frequency_factors(self, tensor: GgufTensor) -> dict[str, Any]:
         """Llama 3.1 scaling arrives as a divisor per frequency instead of as parameters."""
-        factors = _dequantized(tensor, self._raw(tensor))[0]
-        return {**config["rope_parameters"], "rope_type": "factors", "factors": factors.tolist()}
+        self._require_readable("rope_freqs.weight", tensor)
+        return {"rope_type": "factors", "factors": _dequantized(tensor, self._raw(tensor))[0].tolist()}
+
+    def _require_readable(self, name: str, tensor: GgufTensor) -> None:
+        if not _readable(tensor):
+            raise CheckpointError(
+                f"{tensor.file.path}: tensor {name!r} has type {tensor.kind.name}, which cannot be read; "
+                "use a Q4_0, Q4_1, Q8_0, F16 or K-quant file"
+            )
 
 
 def _half(pairs: NDArray[np.uint8]) -> NDArray[np.float16]:
     return np.ascontiguousarray(pairs).view("<f2")[..., 0].astype(np.float16)
 
 
-def _license(metadata: dict[str, Any]) -> dict[str, Any]:
+def _license(metadata: Fields) -> dict[str, Any]:
+    """What the file says in words; that it says something else never stands in the way."""
     keys = {"id": "general.license", "name": "general.license.name", "link": "general.license.link"}
-    return {key: metadata[source] for key, source in keys.items() if isinstance(metadata.get(source), str)}
+    found = {key: metadata.get(source) for key, source in keys.items()}
+    return {key: value for key, value in found.items() if isinstance(value, str) and is_unicode(value)}
 
 
 def _readable(tensor: GgufTensor) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from foredraft.errors import CheckpointError
+from foredraft_exporter.sources.fields import Fields
 from foredraft_exporter.sources.mapped import MappedFile
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -37,7 +38,7 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    metadata: dict[str, Any]
+    metadata: Fields
     tensors: dict[str, GgufTensor]
 
 
@@ -60,9 +61,10 @@ def read_header(file: MappedFile) -> GgufHeader:
         key = cursor.text()
         if key in metadata:
             raise CheckpointError(f"{file.path}: metadata key {key[:100]!r} appears twice; the file is damaged")
-        metadata[key] = cursor.value(cursor.number("I"))
+        metadata[key] = cursor.value(key, cursor.number("I"))
     infos = [_tensor_info(cursor) for _ in range(tensor_count)]
-    return GgufHeader(metadata, _place(cursor, metadata, infos))
+    fields = Fields(metadata, file.path)
+    return GgufHeader(fields, _place(cursor, fields, infos))
 
 
 def _tensor_info(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
@@ -76,13 +78,13 @@ def _tensor_info(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
 
 
 def _place(
-    cursor: _Cursor, metadata: dict[str, Any], infos: list[tuple[str, tuple[int, ...], int, int]]
+    cursor: _Cursor, metadata: Fields, infos: list[tuple[str, tuple[int, ...], int, int]]
 ) -> dict[str, GgufTensor]:
     """Tensors with absolute offsets, each wholly inside the file."""
     path, size = cursor.file.path, cursor.file.size
-    alignment = metadata.get("general.alignment", 32)
-    if type(alignment) is not int or alignment <= 0 or alignment & (alignment - 1):
-        raise CheckpointError(f"{path}: general.alignment is {alignment!r}, expected a power of two")
+    alignment = metadata.whole("general.alignment", 32)
+    if alignment & (alignment - 1):
+        raise metadata.fault("general.alignment", "a power of two")
     data_start = -(-cursor.at // alignment) * alignment
     tensors: dict[str, GgufTensor] = {}
     for name, shape, kind_id, offset in infos:
@@ -133,21 +135,24 @@ class _Cursor:
         return struct.unpack("<" + code, self.take(struct.calcsize("<" + code)))[0]
 
     def text(self) -> str:
-        return self.take(self.number("Q"), "bytes of text").decode("utf-8", "replace")
+        """Bytes that are no UTF-8 become lone surrogates, which no reader of a value takes."""
+        return self.take(self.number("Q"), "bytes of text").decode("utf-8", "surrogateescape")
 
-    def value(self, kind: int) -> Any:
+    def value(self, key: str, kind: int) -> Any:
         if kind in _SCALARS:
             return self.number(_SCALARS[kind])
         if kind == _STRING:
             return self.text()
         if kind != _ARRAY:
-            raise CheckpointError(f"{self.file.path}: unknown metadata type {kind} at byte {self.at}")
+            raise CheckpointError(f"{self.file.path}: {key[:100]!r}: unknown metadata type {kind} at byte {self.at}")
         item, count = self.number("I"), self.number("Q")
         if item in _SCALARS:
             code = np.dtype("<" + _SCALARS[item])
             self.need(count, code.itemsize, "array elements")
             return np.frombuffer(self.take(count * code.itemsize), code).tolist()
         if item != _STRING:
-            raise CheckpointError(f"{self.file.path}: array of unsupported type {item} at byte {self.at}")
+            raise CheckpointError(
+                f"{self.file.path}: {key[:100]!r}: array of unsupported type {item} at byte {self.at}"
+            )
         self.need(count, 8, "strings")
         return [self.text() for _ in range(count)]

@@ -6,9 +6,7 @@ there are in all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from foredraft.errors import CheckpointError
 from foredraft_exporter.sources.gguf_header import GgufHeader, GgufTensor, read_header
@@ -25,7 +23,7 @@ def read_parts(path: Path) -> tuple[tuple[MappedFile, ...], GgufHeader]:
     """
     file = MappedFile(path)
     header = read_header(file)
-    count = _whole(path, header.metadata, _COUNT, 1) if _COUNT in header.metadata else 1
+    count = header.metadata.whole(_COUNT, 1)
     if count == 1:
         return (file,), header
     paths = _siblings(path, count)
@@ -54,29 +52,20 @@ def _siblings(path: Path, count: int) -> list[Path]:
 def _joined(paths: list[Path], headers: list[GgufHeader]) -> dict[str, GgufTensor]:
     """The tensors of all parts, if the parts are of one model."""
     tensors: dict[str, GgufTensor] = {}
-    total = _whole(paths[0], headers[0].metadata, _TENSORS, 0)
+    total = headers[0].metadata.whole(_TENSORS)
     for number, (path, header) in enumerate(zip(paths, headers, strict=True)):
         for key, expected in ((_NUMBER, number), (_COUNT, len(paths)), (_TENSORS, total)):
-            got = _whole(path, header.metadata, key, 0)
-            if got != expected:
-                raise CheckpointError(
-                    f"{path}: {key} is {got}, expected {expected} for this part; it is renamed or of another "
-                    "model, download it again"
+            if header.metadata.whole(key, least=0) != expected:
+                raise header.metadata.fault(
+                    key, f"{expected} for this part; it is renamed or of another model, download it again"
                 )
         twice = sorted(header.tensors.keys() & tensors.keys())
         if twice:
             raise CheckpointError(f"{path}: tensor {twice[0]!r} is also in {tensors[twice[0]].file.path.name}")
         tensors |= header.tensors
     if len(tensors) != total:
-        raise CheckpointError(
-            f"{paths[0]}: {_TENSORS} is {total}, but the {len(paths)} parts have {len(tensors)} tensors; they are of "
-            "different versions, download all again"
+        raise headers[0].metadata.fault(
+            _TENSORS,
+            f"{len(tensors)}, which the {len(paths)} parts have; they are of different versions, download all again",
         )
     return tensors
-
-
-def _whole(path: Path, metadata: Mapping[str, Any], key: str, least: int) -> int:
-    value = metadata.get(key)
-    if type(value) is not int or value < least:
-        raise CheckpointError(f"{path}: {key} is {value!r}, expected a number of at least {least}")
-    return value

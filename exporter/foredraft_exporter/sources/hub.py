@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +66,28 @@ def _choose(repository: str, models: Iterable[Path], quantization: str | None) -
 def _files(repository: str) -> list[str]:
     """The names of all files there; without the network, of those in the cache."""
     from huggingface_hub import HfApi
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
-    try:
-        return HfApi().list_repo_files(repository)
-    except Exception:  # of its HTTP library; what stands in the way is told by the next line
-        folder = _snapshot(repository, local_files_only=True)
-        return [path.relative_to(folder).as_posix() for path in folder.rglob("*.gguf")]
+    with _told(repository):
+        try:
+            return HfApi().list_repo_files(repository)
+        except (GatedRepoError, RepositoryNotFoundError):
+            raise
+        except Exception:  # of its HTTP library, which differs between its versions
+            folder = _snapshot(repository, local_files_only=True)
+            return [path.relative_to(folder).as_posix() for path in folder.rglob("*.gguf")]
 
 
 def _snapshot(repository: str, **options: Any) -> Path:
     from huggingface_hub import snapshot_download
+
+    with _told(repository):
+        return Path(snapshot_download(repository, **options))
+
+
+@contextmanager
+def _told(repository: str) -> Iterator[None]:
+    """What the hub's library raises, as a ``CheckpointError`` of one line."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
@@ -84,7 +97,7 @@ def _snapshot(repository: str, **options: Any) -> Path:
     )
 
     try:
-        return Path(snapshot_download(repository, **options))
+        yield
     except GatedRepoError as error:
         raise CheckpointError(
             f"{repository}: is gated; accept its licence on https://huggingface.co/{repository}, run "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -11,14 +10,16 @@ from numpy.typing import NDArray
 
 from foredraft.errors import CheckpointError
 from foredraft_exporter.sources.checkpoint import CheckpointInfo, pickled, resolve_tying
+from foredraft_exporter.sources.fields import read_fields
 from foredraft_exporter.sources.folder_info import read_info
-from foredraft_exporter.sources.mapped import MappedFile, read_small
+from foredraft_exporter.sources.mapped import MappedFile
 from foredraft_exporter.sources.origin import PICKLED
 from foredraft_exporter.sources.safetensors_header import read_header
 from foredraft_exporter.weights.blocks import BlockFormat, Blocks
 from foredraft_graphs.weights_file import TensorLocation
 
 _COMPARE_BYTES = 1 << 24
+_LONGEST_NAME = 200
 _READ_AS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
@@ -78,7 +79,7 @@ class SafetensorsFolder:
         try:
             return self._tensors[name]
         except KeyError:
-            raise CheckpointError(f"{self.info.name}: the checkpoint has no tensor {name!r}") from None
+            raise CheckpointError(f"{self.info.path}: the checkpoint has no tensor {name!r}") from None
 
     def _add_shard(self, path: Path, expected: set[str]) -> None:
         file = MappedFile(path)
@@ -139,15 +140,15 @@ def _shards(folder: Path) -> dict[Path, set[str]]:
 
 
 def _indexed(folder: Path, index: Path) -> dict[Path, set[str]]:
-    try:
-        weight_map = json.loads(read_small(index))["weight_map"]
-        placed = [(str(name), str(file)) for name, file in weight_map.items()]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{index}: is not an index of shards ({error!r}); download it again") from error
+    fields = read_fields(index)
+    if not fields.get("weight_map"):
+        raise fields.fault("weight_map", "an object with the file of each tensor")
+    weight_map = fields.object("weight_map")
+    placed = [(name, weight_map.text(name)) for name in weight_map]
     shards: dict[Path, set[str]] = {}
     for name, file in placed:
-        if Path(file).name != file or "\\" in file or not file.endswith(".safetensors"):
-            raise CheckpointError(f"{index}: places {name!r} in {file!r}; expected a *.safetensors file beside it")
+        if Path(file).name != file or "\\" in file or not file.endswith(".safetensors") or len(file) > _LONGEST_NAME:
+            raise weight_map.fault(name, "the name of a *.safetensors file beside it")
         shards.setdefault(folder / file, set()).add(name)
     missing = [path for path in sorted(shards) if not path.exists()]
     if missing:

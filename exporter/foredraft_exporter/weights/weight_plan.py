@@ -112,7 +112,7 @@ def plan(
     unused = [n for n in checkpoint.names() if n not in used and not n.endswith("rotary_emb.inv_freq")]
     if unused:
         raise UnsupportedModelError(
-            f"{checkpoint.info.name}: tensor {unused[0]!r} (and {len(unused) - 1} more) has no place in a "
+            f"{checkpoint.info.path}: tensor {unused[0]!r} (and {len(unused) - 1} more) has no place in a "
             f"{checkpoint.info.config.get('model_type')} model; it would be left out and change the output"
         )
     extras = extras or Extras()
@@ -184,7 +184,7 @@ def _check_shapes(checkpoint: Checkpoint, parts: tuple[str, ...], n: int, k: int
     expected = () if k is None else (k,)
     if sum(shape[0] for shape in shapes if shape) != n or any(shape[1:] != expected for shape in shapes):
         raise CheckpointError(
-            f"{checkpoint.info.name}: tensor {parts[0]!r} has shape {[list(shape) for shape in shapes]}, "
+            f"{checkpoint.info.path}: tensor {parts[0]!r} has shape {[list(shape) for shape in shapes]}, "
             "expected "
             f"{[n, *expected]} in all by the config; config and weights are of different models"
         )

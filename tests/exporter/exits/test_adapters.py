@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -80,6 +83,23 @@ def test_damaged_missing_or_foreign_files(tmp_path: Path) -> None:
     for name, says in (("damaged", "safetensors"), ("missing", "cannot be read"), ("other", "not a file of exit")):
         with pytest.raises(CheckpointError, match=says):
             read_adapters(tmp_path / f"{name}.safetensors", model="m", hidden_size=64)
+
+
+def test_bfloat16_is_read_as_it_is(tmp_path: Path) -> None:
+    tensors = {f"exits.2.{name}": v.astype(ml_dtypes.bfloat16) for name, v in random_adapter(64).tensors().items()}
+    save_file(tensors, tmp_path / "a.safetensors", METADATA)
+    adapter = read_adapters(tmp_path / "a.safetensors", model="m", hidden_size=64)[2]
+    np.testing.assert_array_equal(adapter.weight, tensors["exits.2.weight"].astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2"])
+def test_a_type_that_numpy_does_not_know_is_named(tmp_path: Path, dtype: str) -> None:
+    tensor = {"dtype": dtype, "shape": [8], "data_offsets": [0, 8]}
+    header = json.dumps({"__metadata__": METADATA, "exits.2.bias": tensor}).encode()
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+    with pytest.raises(CheckpointError, match=rf"a\.safetensors: .*exits\.2.bias.* dtype {dtype}"):
+        read_adapters(path, model="m", hidden_size=8)
 
 
 def test_export_refuses_what_is_not_this_models(tiny_folder: Path, tmp_path: Path) -> None:

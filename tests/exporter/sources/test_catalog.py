@@ -10,11 +10,12 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import huggingface_hub
 import pytest
 from click.testing import CliRunner
-from huggingface_hub.errors import LocalEntryNotFoundError
+from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError
 
 from foredraft.errors import CheckpointError
 from foredraft_exporter.export_command import export
@@ -138,6 +139,15 @@ def test_a_hub_repository_of_ggufs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ]
     _hub(monkeypatch, tmp_path / "nothing", cache, listing=False)
     assert open_checkpoint("org/My-Model:F16").info == checkpoint.info
+
+
+def test_a_gated_repository_of_ggufs_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gated(*_: object) -> None:
+        raise GatedRepoError("403", response=MagicMock())
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", gated)
+    with pytest.raises(CheckpointError, match="org/My-Model: is gated; accept its licence"):
+        open_checkpoint("org/My-Model:Q4_1")
 
 
 def _cached(cache: Path, files: Path, repository: str = "org/My-Model-1.5") -> Path:

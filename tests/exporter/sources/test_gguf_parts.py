@@ -82,13 +82,13 @@ def _swapped(parts: list[Path]) -> tuple[Path, str]:
     third = parts[2].read_bytes()
     parts[2].write_bytes(parts[1].read_bytes())
     parts[1].write_bytes(third)
-    return parts[1], r"split\.no is 2, expected 1"
+    return parts[1], r"split\.no: got 2, expected 1"
 
 
 def _of_a_larger_model(parts: list[Path]) -> tuple[Path, str]:
     other = tiny_gguf(parts[0].parent / "other" / "tiny.gguf", part_tensors=16, attention_bias=True)
     parts[1].write_bytes(other.with_name("tiny-00002-of-00004.gguf").read_bytes())
-    return parts[1], r"split\.count is 4, expected 3"
+    return parts[1], r"split\.count: got 4, expected 3"
 
 
 def _repeated(parts: list[Path]) -> tuple[Path, str]:
@@ -101,12 +101,12 @@ def _repeated(parts: list[Path]) -> tuple[Path, str]:
 def _fewer_tensors(parts: list[Path]) -> tuple[Path, str]:
     for path in parts:
         _set(path, b"split.tensors.count", 40)
-    return parts[0], r"split\.tensors\.count is 40, but the 3 parts have 39"
+    return parts[0], r"split\.tensors\.count: got 40, expected 39, which the 3 parts have"
 
 
 def _no_number(parts: list[Path]) -> tuple[Path, str]:
     parts[1].write_bytes(parts[1].read_bytes().replace(b"split.no", b"split.xx"))
-    return parts[1], r"split\.no is None"
+    return parts[1], r"split\.no: missing"
 
 
 def _set(path: Path, key: bytes, value: int) -> None:
@@ -134,7 +134,7 @@ def test_the_part_at_fault_is_named(parts: list[Path], fault: Callable[[list[Pat
 
 @pytest.mark.parametrize("count", ["3", 0, 3.0])
 def test_a_count_that_is_none(tmp_path: Path, count: object) -> None:
-    with pytest.raises(CheckpointError, match=rf"m\.gguf: split\.count is {count!r}"):
+    with pytest.raises(CheckpointError, match=rf"m\.gguf: split\.count: got {count!r}"):
         open_checkpoint(tiny_gguf(tmp_path / "m.gguf", metadata={"split.count": count}))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +12,10 @@ from tokenizers import Tokenizer
 
 from foredraft.errors import CheckpointError, UnsupportedModelError
 from foredraft_exporter.sources.checkpoint import open_checkpoint
+from foredraft_exporter.sources.fields import Fields
 from foredraft_exporter.sources.tokenizer import generation_from, tokenizer_from
 from tests.fixtures import SPECIALS, byte_alphabet
 
-HERE = Path("x.gguf")
 TEXTS = [
     "Hello, world!",
     "The year 1969 and 3.14159; x=42",
@@ -30,7 +29,7 @@ TEXTS = [
 ]
 
 
-def _byte_level(**changes: Any) -> dict[str, Any]:
+def _byte_level(**changes: Any) -> Fields:
     metadata = {
         "model": "gpt2",
         "pre": "smollm",
@@ -39,11 +38,12 @@ def _byte_level(**changes: Any) -> dict[str, Any]:
         "merges": ["t h"],
         "eos_token_id": 257,
     }
-    return {f"tokenizer.ggml.{key}": value for key, value in (metadata | changes).items() if value is not None}
+    metadata = {f"tokenizer.ggml.{key}": value for key, value in (metadata | changes).items() if value is not None}
+    return Fields(metadata, "x.gguf")
 
 
-def _encode(metadata: dict[str, Any], text: str) -> list[str]:
-    return Tokenizer.from_str(tokenizer_from(HERE, metadata).decode()).encode(text).tokens
+def _encode(metadata: Fields, text: str) -> list[str]:
+    return Tokenizer.from_str(tokenizer_from(metadata).decode()).encode(text).tokens
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_pre_tokenizers_cut_as_named(pre: str, text: str, expected: list[str]) -
     ("tekken", ["1", "2", "3", "4", "5", "6", "7", " x"]),
 ])  # fmt: skip
 def test_digits(pre: str, cuts: list[str]) -> None:
-    tokenizer = Tokenizer.from_str(tokenizer_from(HERE, _byte_level(pre=pre)).decode())
+    tokenizer = Tokenizer.from_str(tokenizer_from(_byte_level(pre=pre)).decode())
     assert tokenizer.pre_tokenizer is not None
     pieces = tokenizer.pre_tokenizer.pre_tokenize_str("1234567 x")
     assert [piece.replace("Ġ", " ") for piece, _ in pieces] == cuts
@@ -91,23 +91,23 @@ def test_digits(pre: str, cuts: list[str]) -> None:
 @pytest.mark.parametrize("pre", ["default", "kimi-k2", None])
 def test_unknown_pre_tokenizer_lists_the_known(pre: str | None) -> None:
     with pytest.raises(UnsupportedModelError, match=r"is not known; known: gpt-2, smollm.*llama-bpe.*qwen2"):
-        tokenizer_from(HERE, _byte_level(pre=pre))
+        tokenizer_from(_byte_level(pre=pre))
 
 
 def test_unknown_kind() -> None:
     with pytest.raises(UnsupportedModelError, match=r"'bert'.*gpt2, llama"):
-        tokenizer_from(HERE, _byte_level(model="bert"))
+        tokenizer_from(_byte_level(model="bert"))
 
 
 @pytest.mark.parametrize("changes", [{"tokens": None}, {"merges": None}, {"merges": ["q zz"]}, {"token_type": [1]}])
 def test_parts_that_do_not_belong_together(changes: dict[str, Any]) -> None:
     with pytest.raises(CheckpointError, match=r"x\.gguf"):
-        tokenizer_from(HERE, _byte_level(**changes))
+        tokenizer_from(_byte_level(**changes))
 
 
 def test_user_defined_tokens_are_whole_but_not_special() -> None:
     metadata = _byte_level(token_type=[1] * 256 + [3] * 4 + [4] * 11 + [1])
-    tokenizer = Tokenizer.from_str(tokenizer_from(HERE, metadata).decode())
+    tokenizer = Tokenizer.from_str(tokenizer_from(metadata).decode())
     ids = tokenizer.encode("<s><|system|>").ids
     assert ids == [256, 260]
     assert tokenizer.decode(ids, skip_special_tokens=True) == "<|system|>"
@@ -120,11 +120,11 @@ def test_user_defined_tokens_are_whole_but_not_special() -> None:
     ({"add_bos_token": True}, False),
 ])  # fmt: skip
 def test_bos_as_llama_cpp_decides_it(changes: dict[str, Any], expected: bool) -> None:
-    assert generation_from(HERE, _byte_level(**changes))["add_bos"] is expected
+    assert generation_from(_byte_level(**changes))["add_bos"] is expected
 
 
 def test_every_end_of_text_counts() -> None:
-    generation = generation_from(HERE, _byte_level(eot_token_id=260, eom_token_id=259))
+    generation = generation_from(_byte_level(eot_token_id=260, eom_token_id=259))
     assert generation["eos_token_ids"] == [257, 259, 260]
 
 
@@ -133,7 +133,7 @@ def test_every_end_of_text_counts() -> None:
 def test_a_known_control_token_ends_a_text(end: str, kind: int, counts: bool) -> None:
     tokens = [*byte_alphabet(), *SPECIALS[:-1], end]
     metadata = _byte_level(tokens=tokens, token_type=[1] * 256 + [3] * (len(SPECIALS) - 1) + [kind], merges=[])
-    assert generation_from(HERE, metadata)["eos_token_ids"] == ([257, 271] if counts else [257])
+    assert generation_from(metadata)["eos_token_ids"] == ([257, 271] if counts else [257])
 
 
 def test_smollm2_ends() -> None:
@@ -145,7 +145,7 @@ PIECES = {"▁": -3.0, "a": -1.0, "b": -2.0, "c": -4.0, "ab": -5.0, "▁a": -6.0
 PIECES |= {"▁ab": -5.5, "cc": -3.5}
 
 
-def _sentencepiece() -> dict[str, Any]:
+def _sentencepiece() -> Fields:
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *PIECES]
     metadata = {
         "model": "llama",
@@ -155,7 +155,7 @@ def _sentencepiece() -> dict[str, Any]:
         "bos_token_id": 1,
         "eos_token_id": 2,
     }
-    return {f"tokenizer.ggml.{key}": value for key, value in metadata.items()}
+    return Fields({f"tokenizer.ggml.{key}": value for key, value in metadata.items()}, "x.gguf")
 
 
 def _best_first(text: str) -> list[str]:
@@ -178,10 +178,10 @@ def test_sentencepiece_merges_the_best_pair_first(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["abc", "ab  c", "aé😀", "日本", " a"])
 def test_sentencepiece_round_trip_with_bytes(text: str) -> None:
-    tokenizer = Tokenizer.from_str(tokenizer_from(HERE, _sentencepiece()).decode())
+    tokenizer = Tokenizer.from_str(tokenizer_from(_sentencepiece()).decode())
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
 
 def test_sentencepiece_specials_and_bos() -> None:
     assert _encode(_sentencepiece(), "<s>a</s>")[0] == "<s>"
-    assert generation_from(HERE, _sentencepiece())["add_bos"] is True
+    assert generation_from(_sentencepiece())["add_bos"] is True

@@ -102,18 +102,30 @@ def test_chat_ids_are_those_of_transformers(tmp_path: Path, files: dict[str, Any
 def test_an_id_that_cannot_be_given_names_the_token(tmp_path: Path) -> None:
     decoder = _decoder((START, "<|im_start|>"), (280, "<|im_end|>"))
     folder = _folder(tmp_path / "m", {"tokenizer_config.json": {"added_tokens_decoder": decoder}})
-    with pytest.raises(CheckpointError, match=r"'<\|im_end\|>' has id 280 in tokenizer_config.json, but .* has 273"):
+    with pytest.raises(CheckpointError, match=r"'<\|im_end\|>' has id 280, but in .*tokenizer.json it has 273"):
         open_checkpoint(folder)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "what"),
     [
-        ("tokenizer_config.json", {"added_tokens_decoder": ["<x>"]}, "added_tokens_decoder: holds a list"),
-        ("tokenizer_config.json", {"added_tokens_decoder": {"x": {"content": "<x>"}}}, "'x': expected an id"),
-        ("tokenizer_config.json", {"added_tokens_decoder": {"272": {}}}, "'272': expected an id"),
-        ("added_tokens.json", {"<x>": "272"}, "'<x>': got '272', expected an id"),
-        ("special_tokens_map.json", ["<x>"], "holds a list, expected an object"),
+        (
+            "tokenizer_config.json",
+            {"added_tokens_decoder": ["<x>"]},
+            "added_tokens_decoder: got a list of 1, expected an object",
+        ),
+        (
+            "tokenizer_config.json",
+            {"added_tokens_decoder": {"x": {"content": "<x>"}}},
+            "decoder.x': expected the id",
+        ),
+        (
+            "tokenizer_config.json",
+            {"added_tokens_decoder": {"272": {}}},
+            r"decoder\.272\.content: missing, expected",
+        ),
+        ("added_tokens.json", {"<x>": "272"}, "<x>: got '272', expected a whole number"),
+        ("special_tokens_map.json", ["<x>"], "holds a list of 1, expected an object"),
         ("tokenizer.json", {"model": 1}, "not a tokenizer that can be read"),
     ],
 )
