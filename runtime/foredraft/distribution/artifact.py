@@ -132,9 +132,9 @@ def _read_image(registry: Registry, kind: str, document: bytes, where: str) -> A
     for digest in (config_digest, *signatures):
         if not _DIGEST.fullmatch(digest):
             raise RegistryError(f"{where}: digest {digest[:80]!r}, expected a sha256")
-    manifest_bytes = registry.read_blob(config_digest, MAX_MANIFEST)
+    manifest_bytes = registry.read_blob(config_digest, MAX_MANIFEST, FILE_NAME)
     manifest = Manifest.from_bytes(manifest_bytes, f"{where}: {FILE_NAME}")
-    signature = registry.read_blob(signatures[0], MAX_SIGNATURE) if signatures else None
+    signature = registry.read_blob(signatures[0], MAX_SIGNATURE, SIGNATURE) if signatures else None
     return Artifact(digest_of(document), manifest_bytes, manifest, signature)
 
 

@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import os
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,12 +21,11 @@ import requests
 from foredraft.bundle import hashes
 from foredraft.bundle.manifest import FileInfo
 from foredraft.cache_folder import cache_folder
+from foredraft.distribution import retry
 from foredraft.distribution.registry import Registry, TransferError
 from foredraft.errors import RegistryError
 
 _BLOCK = 1 << 20
-_PAUSES = (0.5, 2.0, 5.0)
-"""Seconds to wait before each further try of a transfer that broke off without having got on."""
 _RANGE = re.compile(r"bytes ([0-9]+)-")
 
 
@@ -147,15 +145,15 @@ def _transfer(registry: Registry, info: FileInfo, partial: _Partial, name: str) 
             _fetch(registry, info, partial, name)
         except TransferError as error:
             failures = 0 if partial.size > before else failures + 1
-            if failures > len(_PAUSES):
+            if (seconds := retry.pause(max(failures, 1), None)) is None:
                 stopped = f"{name}: broke off at byte {partial.size} of {info.size}; pull again to go on from there"
                 raise RegistryError(f"{stopped} ({error})") from error
-            time.sleep(_PAUSES[max(failures - 1, 0)])
+            retry.sleep(seconds)
 
 
 def _fetch(registry: Registry, info: FileInfo, partial: _Partial, name: str) -> None:
     """One request's worth; a registry that cannot resume sends the whole, and the file starts over."""
-    with registry.open_blob(f"sha256:{info.sha256}", partial.size) as response:
+    with registry.open_blob(f"sha256:{info.sha256}", partial.size, name) as response:
         if partial.size and not _continues(response, partial.size):
             partial.restart()
         before = partial.size

@@ -48,9 +48,9 @@ def push(
     signature = (bundle.path / SIGNATURE).read_bytes() if signed else None
     document = check_size(image(manifest_bytes, bundle.manifest, signature), str(bundle.path))
     sent, present = _push_files(registry, bundle, progress)
-    for small in (manifest_bytes, *([signature] if signature is not None else [])):
-        if not registry.has_blob(digest_of(small)):
-            registry.upload(digest_of(small), len(small), io.BytesIO(small))
+    for name, small in ((FILE_NAME, manifest_bytes), (SIGNATURE, signature)):
+        if small is not None and not registry.has_blob(digest_of(small), name):
+            registry.upload(digest_of(small), len(small), io.BytesIO(small), name)
     if add:
         _put_beside_others(registry, reference, document, bundle.manifest.precision)
     else:
@@ -67,11 +67,11 @@ def _push_files(
     sent, present = [], []
     for name, info in files.items():
         digest = f"sha256:{info.sha256}"
-        if registry.has_blob(digest):
+        if registry.has_blob(digest, name):
             present.append(name)
         else:
             read_to = partial(_tell, progress, done, total, name)
-            registry.upload(digest, info.size, cast(BinaryIO, _Stream(bundle.map(name), read_to)))
+            registry.upload(digest, info.size, cast(BinaryIO, _Stream(bundle.map(name), read_to)), name)
             sent.append(name)
         done += info.size
         if progress:

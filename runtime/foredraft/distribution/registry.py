@@ -7,12 +7,14 @@ memory, do not resume, check no hash, and wait minutes before they report an unr
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 from urllib.parse import urljoin
 
+from foredraft.distribution import retry
 from foredraft.distribution.registry_reference import Reference
 from foredraft.errors import RegistryError
 
@@ -29,10 +31,24 @@ MAX_DOCUMENT = 8 << 20
 """Largest OCI manifest, in bytes; registries themselves allow 4 MiB."""
 _TIMEOUT = (10.0, 60.0)
 """Seconds to connect, and between two pieces of an answer."""
+_COMMIT_RATE = 4 << 20
+"""Bytes a second at which the slowest registries put a blob in its place once they have it all."""
 
 
 class TransferError(RegistryError):
     """The connection failed; the same request may succeed later."""
+
+    def __init__(self, message: str, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.timed_out = timed_out
+
+
+class BusyError(RegistryError):
+    """The registry cannot now; ``asked`` is how many seconds it wants to be left alone, if it says so."""
+
+    def __init__(self, message: str, asked: float | None, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.asked, self.timed_out = asked, timed_out
 
 
 class Registry:
@@ -48,39 +64,75 @@ class Registry:
         self._credentials = Credentials(self._session, reference.registry, reference.repository, insecure)
         self._authorization: str | None = None
 
-    def has_blob(self, digest: str) -> bool:
-        """Whether the registry has a blob already."""
-        with self._send("HEAD", f"blobs/{digest}") as response:
+    def has_blob(self, digest: str, name: str) -> bool:
+        """Whether the registry has a blob already; ``name`` is what errors call it."""
+        with self._send("HEAD", f"blobs/{digest}", f"asking for {name}") as response:
             if response.status_code not in (200, 404):
-                self._refuse(response, f"asking for {digest}")
+                self._refuse(response, f"asking for {name}")
             return response.status_code == 200
 
-    def upload(self, digest: str, size: int, data: BinaryIO) -> None:
-        """Upload a blob, streaming from ``data``, which is read from its start."""
-        with self._send("POST", "blobs/uploads/") as response:
-            self._expect(response, (202,), "starting an upload")
+    def upload(self, digest: str, size: int, data: BinaryIO, name: str) -> None:
+        """Upload a blob, streaming from ``data``, which is read from its start, again if it has to be.
+
+        A registry may need long to put a big blob in its place, and a proxy before it may lose patience: the blob
+        counts as there when the registry has it, whatever was answered.
+        """
+        for tries in itertools.count(1):
+            try:
+                return self._upload_once(digest, size, data, name)
+            except (TransferError, BusyError) as error:
+                if self._arrived(digest, name, size if error.timed_out else 0):
+                    return None
+                asked = error.asked if isinstance(error, BusyError) else None
+                if (seconds := retry.pause(tries, asked)) is None:
+                    raise
+                retry.sleep(seconds)
+
+    def _upload_once(self, digest: str, size: int, data: BinaryIO, name: str) -> None:
+        what = f"uploading {name}"
+        with self._send("POST", "blobs/uploads/", what, once=True) as response:
+            self._expect(response, (202,), what)
             location = urljoin(response.url, response.headers.get("Location", ""))
         url = f"{location}{'&' if '?' in location else '?'}digest={digest}"
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        seconds = _TIMEOUT[1] + size / _COMMIT_RATE
         # requests would send an empty stream in chunks, which not every registry takes
-        with self._send("PUT", url, headers=headers, data=data if size else b"") as response:
-            self._expect(response, (201,), f"uploading {digest}")
+        with self._send("PUT", url, what, headers, data if size else b"", once=True, seconds=seconds) as response:
+            self._expect(response, (201,), what)
+
+    def _arrived(self, digest: str, name: str, size: int) -> bool:
+        """Whether a blob is there after all, asked for as long as putting ``size`` bytes in their place may take."""
+        left = size / _COMMIT_RATE
+        for seconds in itertools.chain(retry.PAUSES, itertools.repeat(retry.PAUSES[-1])):
+            try:
+                if self.has_blob(digest, name):
+                    return True
+            except TransferError:
+                pass  # gone for the moment
+            if left < seconds:
+                return False
+            retry.sleep(seconds)
+            left -= seconds
+        return False
 
     @contextmanager
-    def open_blob(self, digest: str, start: int) -> Iterator[requests.Response]:
-        """A streaming answer with the blob from byte ``start`` (status 206), or with all of it (200)."""
+    def open_blob(self, digest: str, start: int, name: str) -> Iterator[requests.Response]:
+        """A streaming answer with the blob from byte ``start`` (status 206), or with all of it (200).
+
+        ``name`` is what errors call it.
+        """
         headers = {"Accept-Encoding": "identity"}
         if start:
             headers["Range"] = f"bytes={start}-"
-        with self._send("GET", f"blobs/{digest}", headers=headers) as response:
-            self._expect(response, (200, 206), f"fetching {digest}")
+        with self._send("GET", f"blobs/{digest}", f"fetching {name}", headers) as response:
+            self._expect(response, (200, 206), f"fetching {name}")
             yield response
 
-    def read_blob(self, digest: str, limit: int) -> bytes:
+    def read_blob(self, digest: str, limit: int, name: str) -> bytes:
         """A small blob, its hash checked. Raises RegistryError if it is longer than ``limit`` bytes or
         another one.
         """
-        with self.open_blob(digest, 0) as response:
+        with self.open_blob(digest, 0, name) as response:
             data = self._read(response, limit)
         return self._checked(data, digest)
 
@@ -93,18 +145,20 @@ class Registry:
 
     def find_manifest(self, target: str) -> tuple[str, bytes] | None:
         """The same, or None if there is none."""
-        with self._send("GET", f"manifests/{target}", headers={"Accept": f"{IMAGE}, {INDEX}"}) as response:
+        what = f"fetching the OCI manifest {target}"
+        with self._send("GET", f"manifests/{target}", what, {"Accept": f"{IMAGE}, {INDEX}"}) as response:
             if response.status_code == 404:
                 return None
-            self._expect(response, (200,), f"fetching manifest {target}")
+            self._expect(response, (200,), what)
             data = self._read(response, MAX_DOCUMENT)
             kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
         return kind, self._checked(data, target) if target.startswith("sha256:") else data
 
     def put_manifest(self, target: str, kind: str, data: bytes) -> str:
         """Store a manifest under a tag or its digest, and return the digest."""
-        with self._send("PUT", f"manifests/{target}", headers={"Content-Type": kind}, data=data) as response:
-            self._expect(response, (201,), f"storing manifest {target}")
+        what = f"storing the OCI manifest {target}"
+        with self._send("PUT", f"manifests/{target}", what, {"Content-Type": kind}, data) as response:
+            self._expect(response, (201,), what)
         return digest_of(data)
 
     @contextmanager
@@ -112,33 +166,50 @@ class Registry:
         self,
         method: str,
         path: str,
+        what: str,
         headers: Mapping[str, str] | None = None,
         data: BinaryIO | bytes | None = None,
+        once: bool = False,
+        seconds: float | None = None,
     ) -> Iterator[requests.Response]:
-        """One request, answered with credentials if the registry asks for them."""
+        """One request, answered with credentials if the registry asks for them, and made again if it is busy.
+
+        It is made ``once`` if the caller knows better what to do then. ``seconds`` is how long it may take to answer,
+        ``what`` is being done.
+        """
         url = urljoin(self._base, path)
         try:
-            response = self._request(method, url, headers, data)
+            response = self._request(method, url, headers, data, once, seconds)
             if response.status_code == 401:
                 self._authorization = self._credentials.answer(response)
                 response.close()
-                response = self._request(method, url, headers, data)
+                response = self._request(method, url, headers, data, once, seconds)
                 if response.status_code == 401:
-                    raise RegistryError(f"{self._name}: the login was refused; log in again, or ask for access")
+                    raise RegistryError(f"{self._name}: {what}: the login was refused; log in again, or ask for access")
             with response:
                 yield response
         except requests.RequestException as error:
-            raise TransferError(f"{self._name}: {_reason(error)}; check the network and try again") from error
+            late = isinstance(error, requests.ReadTimeout)
+            message = f"{self._name}: {what}: {_reason(error)}; check the network and try again"
+            raise TransferError(message, late) from error
 
     def _request(
-        self, method: str, url: str, headers: Mapping[str, str] | None, data: BinaryIO | bytes | None
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None,
+        data: BinaryIO | bytes | None,
+        once: bool,
+        seconds: float | None,
     ) -> requests.Response:
         if data is not None and not isinstance(data, bytes):
             data.seek(0)
         sent = dict(headers or {})
         if self._authorization and url.startswith(self._base.partition("/v2/")[0] + "/"):
             sent["Authorization"] = self._authorization
-        return self._session.request(method, url, headers=sent, data=data, stream=True)
+        ask = self._session.request_once if once else self._session.request
+        timeout = (_TIMEOUT[0], seconds or _TIMEOUT[1])
+        return ask(method, url, headers=sent, data=data, stream=True, timeout=timeout)
 
     def _read(self, response: requests.Response, limit: int) -> bytes:
         pieces, size = [], 0
@@ -161,13 +232,28 @@ class Registry:
             self._refuse(response, what)
 
     def _refuse(self, response: requests.Response, what: str) -> None:
-        raise RegistryError(f"{self._name}: {what}: status {response.status_code}{_explanation(response)}")
+        status, asked = response.status_code, retry.asked_wait(response.headers)
+        message = f"{self._name}: {what}: status {status}{_explanation(response)}; {_advice(status, asked)}"
+        if retry.passes(status):
+            raise BusyError(message, asked, timed_out=status == 504)
+        raise RegistryError(message)
 
 
 class _Session(requests.Session):
-    """Requests with a time limit, oras's own included."""
+    """Requests with a time limit, made again while the server is busy; oras's own included."""
 
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:
+        for tries in itertools.count(1):
+            response = self.request_once(*args, **kwargs)
+            seconds = retry.pause(tries, retry.asked_wait(response.headers))
+            if not retry.passes(response.status_code) or seconds is None:
+                break
+            response.close()
+            retry.sleep(seconds)
+        return response
+
+    def request_once(self, *args: Any, **kwargs: Any) -> requests.Response:
+        """One try."""
         kwargs.setdefault("timeout", _TIMEOUT)
         return super().request(*args, **kwargs)
 
@@ -185,6 +271,21 @@ def _explanation(response: requests.Response) -> str:
     except (AttributeError, KeyError, TypeError, ValueError, requests.RequestException):
         return ""
     return f" ({words[:300]})"
+
+
+def _advice(status: int, asked: float | None) -> str:
+    """What to do about a refusal."""
+    if asked is not None and asked > retry.LONGEST:
+        return f"it asks to be left alone for {asked:.0f} s; try again then"
+    if retry.passes(status):
+        return "it stayed so over several tries; try again later, what arrived is not sent again"
+    if status in (401, 403):
+        return "log in as somebody who may do this, or ask for access"
+    if status == 404:
+        return "check the name, and whether this repository must be created first"
+    if status == 413:
+        return "it takes nothing of this size; have its limit raised, or choose another registry"
+    return "check the name, or ask who runs the registry"
 
 
 def _reason(error: requests.RequestException) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from foredraft.distribution import retry
 from tests.programs import needs
 from tests.runtime.distribution.made import make_bundle
 from tests.runtime.distribution.proxy import Proxy
@@ -45,6 +46,14 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The cache folder of this test."""
     monkeypatch.setenv("FOREDRAFT_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long would have been waited for a registry, each time; no test waits."""
+    found: list[float] = []
+    monkeypatch.setattr(retry, "sleep", found.append)
+    return found
 
 
 @pytest.fixture

@@ -53,6 +53,6 @@ def server() -> Iterator[ThreadingHTTPServer]:
 
 def test_a_token_for_each_scope(server: ThreadingHTTPServer) -> None:
     registry = Registry(parse(f"127.0.0.1:{server.server_port}/name:1"))
-    assert not registry.has_blob("sha256:" + "0" * 64)
+    assert not registry.has_blob("sha256:" + "0" * 64, "a")
     assert registry.put_manifest("1", "text/plain", b"{}").startswith("sha256:")
-    assert not registry.has_blob("sha256:" + "0" * 64)
+    assert not registry.has_blob("sha256:" + "0" * 64, "a")

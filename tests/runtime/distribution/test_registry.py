@@ -162,10 +162,7 @@ def test_a_broken_transfer_goes_on_where_it_was(registry: Server, tmp_path: Path
     Bundle.open(tmp_path / "out").verify()
 
 
-def test_a_pull_that_gave_up_is_resumed_by_the_next(
-    registry: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_cache: Path
-) -> None:
-    monkeypatch.setattr("foredraft.distribution.download._PAUSES", ())
+def test_a_pull_that_gave_up_is_resumed_by_the_next(registry: Server, tmp_path: Path, own_cache: Path) -> None:
     whole = Bundle.open(make_bundle(tmp_path / "made", weights=4 * MB))
     reference = _reference(registry, "resumed")
     push(whole, reference)
