@@ -57,11 +57,11 @@ class Registry:
     def __init__(self, reference: Reference, plain_http: bool = False) -> None:
         self._name = f"{reference.registry}/{reference.repository}"
         insecure = plain_http or reference.loopback
-        self._base = f"{'http' if insecure else 'https'}://{reference.registry}/v2/{reference.repository}/"
+        self._base = f"{'http' if insecure else 'https'}://{reference.host}/v2/{reference.repository}/"
         self._session = _Session()
         if reference.loopback:
             self._session.trust_env = False  # no proxy stands between this machine and itself
-        self._credentials = Credentials(self._session, reference.registry, reference.repository, insecure)
+        self._credentials = Credentials(self._session, reference, insecure)
         self._authorization: str | None = None
 
     def has_blob(self, digest: str, name: str) -> bool:

@@ -13,12 +13,20 @@ _REFERENCE = re.compile(
     rf"(?:oci://?)?{_HOST}(?::(?P<port>[0-9]{{1,5}}))?/(?P<repository>{_PART}(?:/{_PART})*)"
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
+_HUB, _HUB_HOST = "docker.io", "registry-1.docker.io"
+"""What Docker Hub is called, and where it answers."""
+_HUB_NAMES = (_HUB, "index.docker.io", _HUB_HOST)
+_HUB_LOGIN = "https://index.docker.io/v1/"
+"""The name under which docker keeps a login to Docker Hub."""
 _LOOPBACK = re.compile(r"localhost|127(\.[0-9]+){3}|\[::1\]")
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """``registry`` is host and port; ``digest``, if given, decides, and the tag is only a note."""
+    """``registry`` is host and port; ``digest``, if given, decides, and the tag is only a note.
+
+    Docker Hub is ``docker.io`` here, whatever name it was given, and has no repositories of one part.
+    """
 
     registry: str
     repository: str
@@ -35,9 +43,19 @@ class Reference:
         return self.digest or self.tag
 
     @property
+    def host(self) -> str:
+        """Host and port that requests go to."""
+        return _HUB_HOST if self.registry == _HUB else self.registry
+
+    @property
+    def logins(self) -> tuple[str, ...]:
+        """The names that docker's config.json may hold a login under; the first is docker's own."""
+        return (_HUB_LOGIN, *_HUB_NAMES) if self.registry == _HUB else (self.registry,)
+
+    @property
     def loopback(self) -> bool:
         """Whether the registry is this machine, where plain HTTP tells nobody anything."""
-        return _LOOPBACK.fullmatch(self.registry.rpartition(":")[0] or self.registry) is not None
+        return _LOOPBACK.fullmatch(self.host.rpartition(":")[0] or self.host) is not None
 
 
 def parse(text: str) -> Reference:
@@ -61,5 +79,8 @@ def try_parse(text: str) -> Reference | None:
     host, port = found["host"], found["port"]
     if port is None and "." not in host and ":" not in host and host != "localhost":
         return None
-    registry = f"{host}:{port}" if port else host
-    return Reference(registry, found["repository"], found["tag"] or "latest", found["digest"])
+    registry, repository = f"{host}:{port}" if port else host, found["repository"]
+    if registry in _HUB_NAMES:
+        registry = _HUB
+        repository = repository if "/" in repository else f"library/{repository}"
+    return Reference(registry, repository, found["tag"] or "latest", found["digest"])

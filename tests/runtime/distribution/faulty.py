@@ -1,4 +1,7 @@
-"""A small registry in this process that tests tell to refuse: the n-th request of a kind gets the fault they name."""
+"""A small registry in this process that tests tell to refuse: the n-th request of a kind gets the fault they name.
+
+With a login it wants a token, as the public registries do.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ class Fault:
 class FaultyRegistry:
     """Blobs and manifests in memory. ``faults``: by "VERB blob", "VERB upload", "VERB manifest", taken in turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, login: str | None = None) -> None:
+        self._login = login
         self.blobs: dict[str, bytes] = {}
         self.manifests: dict[str, tuple[str, bytes]] = {}
         self.faults: dict[str, list[Fault]] = {}
@@ -59,6 +63,15 @@ class FaultyRegistry:
         """One request."""
         body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         url = urlparse(handler.path)
+        if url.path == "/token":
+            granted = handler.headers.get("Authorization") == f"Basic {self._login}"
+            self.paths.append((handler.path, handler.headers.get("Authorization")))
+            _send(handler, 200 if granted else 401, {}, b'{"token": "made"}' if granted else b"")
+            return
+        if self._login and handler.headers.get("Authorization") != "Bearer made":
+            challenge = f'Bearer realm="http://{self.address}/token",service="made",scope="repository:made:pull,push"'
+            _send(handler, 401, {"Www-Authenticate": challenge})
+            return
         kind = "upload" if "/uploads/" in url.path else "manifest" if "/manifests/" in url.path else "blob"
         self.asked.append(f"{handler.command} {kind}")
         self.paths.append((handler.path, handler.headers.get("Authorization")))

@@ -23,6 +23,12 @@ DIGEST = "sha256:" + "ab" * 32
         ("localhost/x", Reference("localhost", "x", "latest", None)),
         ("[::1]:5000/x", Reference("[::1]:5000", "x", "latest", None)),
         (f"oci://r.example/a/b_c.d@{DIGEST}", Reference("r.example", "a/b_c.d", "latest", DIGEST)),
+        ("docker.io/me/smollm2:int4", Reference("docker.io", "me/smollm2", "int4", None)),
+        ("docker.io/smollm2", Reference("docker.io", "library/smollm2", "latest", None)),
+        ("index.docker.io/smollm2:1", Reference("docker.io", "library/smollm2", "1", None)),
+        ("registry-1.docker.io/me/smollm2", Reference("docker.io", "me/smollm2", "latest", None)),
+        (f"oci://docker.io/smollm2@{DIGEST}", Reference("docker.io", "library/smollm2", "latest", DIGEST)),
+        ("docker.io.example/smollm2", Reference("docker.io.example", "smollm2", "latest", None)),
         (f"r.example/a:1@{DIGEST}", Reference("r.example", "a", "1", DIGEST)),
     ],
 )
@@ -57,6 +63,15 @@ def test_no_two_references_share_a_folder(own_cache: Path) -> None:
     for folder in folders:
         assert folder.relative_to(own_cache / "bundles").parts[0].startswith("r.example")
         assert not any(folder in other.parents for other in folders)
+
+
+def test_docker_hub_answers_elsewhere_and_has_its_own_login() -> None:
+    hub = parse("docker.io/me/smollm2")
+    assert hub.host == "registry-1.docker.io"
+    assert hub.logins[0] == "https://index.docker.io/v1/"
+    assert bundle_folder(hub) == bundle_folder(parse("index.docker.io/me/smollm2"))
+    other = parse("ghcr.io/me/smollm2")
+    assert (other.host, other.logins) == ("ghcr.io", ("ghcr.io",))
 
 
 def test_loopback() -> None:
