@@ -21,13 +21,13 @@ from foredraft.bundle.manifest import (
     ModelInfo,
     SegmentInfo,
 )
+from foredraft.disk_space import check_space
 from foredraft.errors import ForedraftError
 from foredraft.staging import refuse_sources, staged_folder
 from foredraft_exporter.exits.additions import ExitOptions, add_exits
 from foredraft_exporter.models import architecture_of
 from foredraft_exporter.models import decoder as decoder_of
 from foredraft_exporter.sources.checkpoint import Checkpoint, open_checkpoint
-from foredraft_exporter.space import check_space
 from foredraft_exporter.tensorrt.build_options import EngineOptions, slots_for
 from foredraft_exporter.tensorrt.engine_set import Tell, build_engines, require_builder
 from foredraft_exporter.tensorrt.plan import builder_memory, engine_lowerings, engines_size
@@ -146,7 +146,7 @@ def export(
         source, exits=exits, precision=precision, context=context, exit_options=exit_options, engines=engines
     )
     target = Path(out)
-    check_space(target, chosen.disk)
+    check_space("the export", (target, chosen.disk))
     if planned:
         planned(chosen)
     with staged_folder(target, replace, marker=FILE_NAME) as folder:

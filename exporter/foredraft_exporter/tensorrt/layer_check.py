@@ -14,6 +14,7 @@ from polygraphy.comparator import Comparator, RunResults
 from polygraphy.logger import G_LOGGER
 
 from foredraft.bundle import Bundle
+from foredraft.disk_space import naming_full_disk
 from foredraft.errors import ForedraftError
 from foredraft.loop.arena import Arena
 from foredraft_exporter.tensorrt.graph_runners import EngineGraphRunner, ReferenceRunner
@@ -64,7 +65,8 @@ def check_layers(
         results = Comparator.run(runners, data_loader=[feed], warm_up=0)
         if save:
             save.mkdir(parents=True, exist_ok=True)
-            results.save(str(save / f"segment-{index}.json"))
+            with naming_full_disk(save):
+                results.save(str(save / f"segment-{index}.json"))
         reference, engine = _values(results)
         differences += [_difference(index, output, reference[output], engine[output]) for output in outputs]
         if index + 1 < len(segments):

@@ -7,17 +7,19 @@ from tempfile import TemporaryDirectory
 
 from foredraft.bundle import Bundle
 from foredraft.bundle.tensor_file import parse_header
+from foredraft.disk_space import check_space, naming_full_disk
 from foredraft.distribution.add import add_engines
 from foredraft.errors import ForedraftError
 from foredraft_exporter.tensorrt.build_options import EngineOptions, slots_for
 from foredraft_exporter.tensorrt.engine_set import EngineReport, Tell, build_engines, require_builder
+from foredraft_exporter.tensorrt.plan import engines_size
 
 
 def rebuild(bundle: Bundle, options: EngineOptions, tell: Tell | None = None) -> EngineReport:
     """Build engines from the bundle's graphs and add them to it; a set of the same name is replaced.
 
     The bundle loses its signature. Raises ForedraftError before anything is built if it has no such graphs, or the
-    library, its parser or a device is missing; the bundle stays as it is if a build fails.
+    library, its parser, a device or room on the disk is missing; the bundle stays as it is if a build fails.
     """
     manifest = bundle.manifest
     if options.graphs not in manifest.graphs:
@@ -29,7 +31,12 @@ def rebuild(bundle: Bundle, options: EngineOptions, tell: Tell | None = None) ->
     graphs = manifest.graphs[options.graphs]
     for path in graphs.paths:
         bundle.read(path)  # checked: the library is given the path
-    with TemporaryDirectory(dir=bundle.path.absolute().parent, prefix=f".{bundle.path.name}.engines-") as folder:
+    size = engines_size(options, manifest.files[manifest.weights].size, manifest.model.layers, len(graphs.paths))
+    check_space("building the engines", (bundle.path, 2 * size))  # and a copy as they are added
+    with (
+        naming_full_disk(bundle.path),
+        TemporaryDirectory(dir=bundle.path.absolute().parent, prefix=f".{bundle.path.name}.engines-") as folder,
+    ):
         report = build_engines(
             bundle.path,
             Path(folder),

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from foredraft.disk_space import size_text
 from foredraft.engines.tensorrt.libraries import Library, library, load, require_parser
 from foredraft.errors import ForedraftError
 from foredraft_exporter.tensorrt.job import Job, profile_shape, profile_sizes
@@ -57,9 +58,19 @@ def _build(job: Job, tell: Any) -> dict[str, Any]:
     if serialized is None:
         raise ForedraftError(f"{job.graph}: {chosen.name} cannot build it: {_cause(logger)}")
     data = bytes(serialized)
-    Path(job.engine).write_bytes(data)
+    try:
+        Path(job.engine).write_bytes(data)
+    except OSError as error:
+        raise ForedraftError(
+            f"{job.graph}: its engine of {size_text(len(data))} cannot be written: {error.strerror}; make room"
+        ) from error
     if timing is not None and job.timing_cache:
-        _keep(Path(job.timing_cache), bytes(timing.serialize()))
+        try:
+            _keep(Path(job.timing_cache), bytes(timing.serialize()))
+        except OSError as error:
+            tell(
+                "warning", text=f"{job.timing_cache}: cannot be written: {error.strerror}; the next build takes longer"
+            )
     return {
         "seconds": time.monotonic() - started,
         "bytes": len(data),

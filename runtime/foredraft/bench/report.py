@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from foredraft.bench import plots
 from foredraft.bench.comparison import BASELINE, Comparison, Run
+from foredraft.disk_space import naming_full_disk
 from foredraft.tracing import Node, RoundTrace
 
 
@@ -28,7 +29,8 @@ class _Token:
 
 def write_report(path: Path, comparison: Comparison, about: Mapping[str, str]) -> None:
     """Write the page; ``about`` says under what circumstances it was measured, {what: value}."""
-    path.write_text(render_report(comparison, about), encoding="utf-8")
+    with naming_full_disk(path):
+        path.write_text(render_report(comparison, about), encoding="utf-8")
 
 
 def render_report(comparison: Comparison, about: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from foredraft.commands.options import bundle_argument
+from foredraft.disk_space import naming_full_disk
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -273,7 +274,8 @@ def _write(
     if json_path == Path("-"):
         click.echo(json.dumps(figures))
     elif json_path:
-        json_path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        with naming_full_disk(json_path):
+            json_path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     if report:
         from foredraft.bench.report import write_report
 

@@ -25,7 +25,7 @@ def cache() -> None:
 def list_() -> None:
     """Show each kind of what is kept, with its size."""
     from foredraft.cache_folder import cache_folder, kept
-    from foredraft.commands.progress import size_text
+    from foredraft.disk_space import size_text
 
     click.echo(cache_folder())
     for entry in kept():
@@ -39,7 +39,7 @@ def clear(kinds: tuple[str, ...], yes: bool) -> None:
     """Forget the KINDS named (see list), or everything. Pulled bundles must then be pulled again."""
     from foredraft.cache_folder import cache_folder
     from foredraft.cache_folder import clear as run
-    from foredraft.commands.progress import size_text
+    from foredraft.disk_space import size_text
 
     what = ", ".join(kinds) or "everything"
     if not yes:

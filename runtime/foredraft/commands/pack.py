@@ -24,7 +24,8 @@ Examples:
 @quiet_option
 def pack(bundle: Path, out: Path | None, force: bool, quiet: bool) -> None:
     """Write a bundle as one tar file, checking every hash. The same bundle gives the same bytes."""
-    from foredraft.commands.progress import progress_bar, size_text
+    from foredraft.commands.progress import progress_bar
+    from foredraft.disk_space import size_text
     from foredraft.distribution import open_bundle
     from foredraft.distribution.pack import pack as run
 

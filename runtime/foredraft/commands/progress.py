@@ -24,11 +24,3 @@ def progress_bar(quiet: bool = False) -> Iterator[Progress]:
             bar.update(task, completed=done, total=total, description=what)
 
         yield show
-
-
-def size_text(count: int) -> str:
-    """Bytes for people."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count} bytes"

@@ -53,7 +53,8 @@ def pull(
 
     A pull that was interrupted goes on where it was. Pulling again with other parts adds them.
     """
-    from foredraft.commands.progress import progress_bar, size_text
+    from foredraft.commands.progress import progress_bar
+    from foredraft.disk_space import size_text
     from foredraft.distribution.pull import pull as run
     from foredraft.distribution.registry_reference import parse
 

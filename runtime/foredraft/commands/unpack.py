@@ -27,7 +27,8 @@ def unpack(
     archive: Path, out: Path | None, require_signature: bool, key: Path | None, force: bool, quiet: bool
 ) -> None:
     """Unpack a bundle, checking names, sizes and hashes before anything is kept."""
-    from foredraft.commands.progress import progress_bar, size_text
+    from foredraft.commands.progress import progress_bar
+    from foredraft.disk_space import size_text
     from foredraft.distribution.unpack import unpack as run
 
     if require_signature and key is None:

@@ -29,7 +29,8 @@ def verify(bundle: Path, full: bool, require_signature: bool, key: Path | None, 
     Big files that were checked on this machine and have not been touched since are not read again, unless
     --full.
     """
-    from foredraft.commands.progress import progress_bar, size_text
+    from foredraft.commands.progress import progress_bar
+    from foredraft.disk_space import size_text
     from foredraft.distribution import open_bundle
 
     opened = open_bundle(bundle, require_signature=require_signature, key=key)

@@ -24,6 +24,7 @@ from foredraft.databases.runs import StoredRun, combined, count_chunk, merge, st
 from foredraft.databases.sources import Document
 from foredraft.databases.tables import thresholds, write_order
 from foredraft.databases.writer import writing
+from foredraft.disk_space import naming_full_disk
 from foredraft.errors import DatabaseError
 
 CHUNK = 1 << 22
@@ -190,6 +191,7 @@ def spool_beside(path: Path | str) -> Iterator[Path]:
         shutil.rmtree(stale, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
     try:
-        yield folder
+        with naming_full_disk(target):
+            yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

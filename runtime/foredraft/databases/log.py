@@ -48,9 +48,23 @@ class LearnLog:
             with _locked(self.path) as descriptor:
                 if os.fstat(descriptor).st_size == 0:
                     records = _head(self._identity) + records
-                os.write(descriptor, records)
+                _write_whole(descriptor, records)
         except OSError as error:
-            raise DatabaseError(f"{self.path}: cannot append to the learn log: {error.strerror}") from error
+            raise DatabaseError(
+                f"{self.path}: cannot append to the learn log: {error.strerror}; make it writable, make room on its "
+                "disk, or choose another file"
+            ) from error
+
+
+def _write_whole(descriptor: int, data: bytes) -> None:
+    """Append all of it or nothing: a full disk takes a part, which would hide every later record."""
+    before = os.fstat(descriptor).st_size
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except OSError:
+        os.ftruncate(descriptor, before)
+        raise
 
 
 def read_log(path: Path, identity: Identity) -> Iterator[Document]:

@@ -105,20 +105,20 @@ def _unfolded(container: Container, order: int, path: Path) -> StoredRun:
     rows = container.array(f"order-{order}/contexts").reshape(-1, 2).astype(np.int64)
     entries = container.array(f"order-{order}/entries").reshape(-1, 2)
     rest = np.uint64(rest_token(container.header.vocab_size))
-    file = RunFile(path)
-    for start in range(0, len(hashes), _CONTEXTS_AT_ONCE):
-        end = min(start + _CONTEXTS_AT_ONCE, len(hashes))
-        first, sizes = rows[start, 0], np.diff(rows[start : end + 1, 0])
-        listed = entries[first : rows[end, 0]]
-        keys = np.repeat(hashes[start:end], sizes) | listed[:, 0].astype(np.uint64)
-        sums = np.add.reduceat(listed[:, 1].astype(np.int64), rows[start:end, 0] - first)
-        unlisted = np.maximum(rows[start:end, 1] - sums, 0)
-        more = unlisted > 0
-        keys = np.concatenate((keys, hashes[start:end][more] | rest), dtype=np.uint64)
-        counts = np.concatenate((listed[:, 1], unlisted[more].astype(np.uint32)))
-        order_of = np.argsort(keys)
-        file.append(Run(keys[order_of].astype(np.uint64, copy=False), counts[order_of]))
-    return file.finish()
+    with RunFile(path) as file:
+        for start in range(0, len(hashes), _CONTEXTS_AT_ONCE):
+            end = min(start + _CONTEXTS_AT_ONCE, len(hashes))
+            first, sizes = rows[start, 0], np.diff(rows[start : end + 1, 0])
+            listed = entries[first : rows[end, 0]]
+            keys = np.repeat(hashes[start:end], sizes) | listed[:, 0].astype(np.uint64)
+            sums = np.add.reduceat(listed[:, 1].astype(np.int64), rows[start:end, 0] - first)
+            unlisted = np.maximum(rows[start:end, 1] - sums, 0)
+            more = unlisted > 0
+            keys = np.concatenate((keys, hashes[start:end][more] | rest), dtype=np.uint64)
+            counts = np.concatenate((listed[:, 1], unlisted[more].astype(np.uint32)))
+            order_of = np.argsort(keys)
+            file.append(Run(keys[order_of].astype(np.uint64, copy=False), counts[order_of]))
+        return file.finish()
 
 
 def _recycled(containers: Sequence[Container]) -> Recycled | None:

@@ -8,6 +8,7 @@ equally many keys, and a range fits in memory whatever the sum does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,7 +109,7 @@ def _summed(keys: Keys, counts: Counts | None) -> Run:
 
 
 class RunFile:
-    """A run that grows on disk."""
+    """A run that grows on disk; as a context it ends with its files closed, whatever happened."""
 
     def __init__(self, path: Path) -> None:
         self._paths = (path.with_suffix(".keys"), path.with_suffix(".counts"))
@@ -121,6 +122,14 @@ class RunFile:
             file.write(np.ascontiguousarray(values).data)
         self._length += len(run)
 
+    def __enter__(self) -> RunFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files:
+            with suppress(OSError):  # a full disk has been told of by the write that failed
+                file.close()
+
     def finish(self) -> StoredRun:
         """Close the files."""
         for file in self._files:
@@ -130,16 +139,16 @@ class RunFile:
 
 def stored(run: Run, path: Path) -> StoredRun:
     """Write a run to disk."""
-    file = RunFile(path)
-    file.append(run)
-    return file.finish()
+    with RunFile(path) as file:
+        file.append(run)
+        return file.finish()
 
 
 def combined(runs: Sequence[StoredRun], path: Path, vocab_size: int) -> StoredRun:
     """The sum of ``runs`` as one run; written to ``path`` unless there is only one."""
     if len(runs) == 1:
         return runs[0]
-    file = RunFile(path)
-    for piece in merge(runs, vocab_size):
-        file.append(piece)
-    return file.finish()
+    with RunFile(path) as file:
+        for piece in merge(runs, vocab_size):
+            file.append(piece)
+        return file.finish()

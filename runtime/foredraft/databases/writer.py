@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,6 +41,11 @@ class SectionWriter:
         """Finish the spool file and return the section's sha256."""
         self._file.close()
         return self._hash.hexdigest()
+
+    def abandon(self) -> None:
+        """Close the spool file, whether or not what is left fits on the disk."""
+        with suppress(OSError):
+            self._file.close()
 
 
 class ContainerWriter:
@@ -85,12 +90,21 @@ class ContainerWriter:
             file.seek(0)
             file.write(prefix + hashlib.sha256(prefix + body).digest() + body)
 
+    def abandon(self) -> None:
+        """Close what is still open."""
+        for section in self._sections:
+            section.abandon()
+
 
 @contextmanager
 def writing(path: Path | str, spool: Path) -> Iterator[ContainerWriter]:
     """Write a container to ``path`` atomically; section data waits in the folder ``spool``."""
     with replacing(path) as temporary:
-        yield ContainerWriter(temporary, spool)
+        writer = ContainerWriter(temporary, spool)
+        try:
+            yield writer
+        finally:
+            writer.abandon()
 
 
 def _aligned(size: int) -> int:

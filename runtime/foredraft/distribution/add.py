@@ -14,6 +14,7 @@ from foredraft.bundle.manifest import FILE_NAME, PARTIAL, SCHEMA, SIGNATURE, Eng
 from foredraft.bundle.parts import names_of, partial_bytes
 from foredraft.bundle.tensor_file import parse_header
 from foredraft.databases.database import Database
+from foredraft.disk_space import check_space, naming_full_disk
 from foredraft.errors import BundleError
 from foredraft.staging import locked, put_inside
 
@@ -71,8 +72,13 @@ def _add(bundle: Bundle, incoming: dict[str, Path], name: str, manifest: Manifes
     ``incoming`` are files by their path in the bundle.
     """
     folder = bundle.path
+    check_space(f"adding {name!r}", (folder, sum(path.stat().st_size for path in incoming.values())))
     held = [part for part in names_of(bundle.manifest) if part != name]
-    with locked(folder.absolute()), TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.added-") as beside:
+    with (
+        naming_full_disk(folder),
+        locked(folder.absolute()),
+        TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.added-") as beside,
+    ):
         copies = {path: _copy_in(Path(beside) / str(at), file) for at, (path, file) in enumerate(incoming.items())}
         files = dict(sorted({**manifest.files, **{path: info for path, (_, info) in copies.items()}}.items()))
         changed = replace(manifest, files=files, schema=f"{SCHEMA[0]}.{SCHEMA[1]}")

@@ -21,6 +21,7 @@ import requests
 from foredraft.bundle import hashes
 from foredraft.bundle.manifest import FileInfo
 from foredraft.cache_folder import cache_folder
+from foredraft.disk_space import naming_full_disk
 from foredraft.distribution import retry
 from foredraft.distribution.registry import Registry, TransferError
 from foredraft.errors import RegistryError
@@ -36,10 +37,23 @@ def download(registry: Registry, info: FileInfo, name: str, advance: Callable[[i
     Raises RegistryError if the transfer keeps breaking off (what came stays for the next try), or if the
     registry sends other bytes than the manifest lists (nothing of them stays).
     """
+    with naming_full_disk(cache_folder()):
+        return _download(registry, info, name, advance)
+
+
+def still_to_fetch(info: FileInfo) -> int:
+    """Bytes of a blob that earlier downloads have not left in the cache."""
+    complete = _complete_path(info)
+    held = [path.stat().st_size for path in (complete, complete.with_suffix(".partial")) if path.exists()]
+    return max(info.size - max(held, default=0), 0)
+
+
+def _download(registry: Registry, info: FileInfo, name: str, advance: Callable[[int], None]) -> Path:
     complete = _complete_path(info)
     if _is_complete(complete, info):
         advance(info.size)
         return complete
+    complete.parent.mkdir(parents=True, exist_ok=True)
     path = complete.with_suffix(".partial")
     with _locked(path) as file:
         partial = _Partial(file, info.size, advance)
@@ -64,14 +78,13 @@ def put_back(file: Path, info: FileInfo) -> None:
     """Move a checked file to where ``download`` looks first, if it is on the same disk."""
     complete = _complete_path(info)
     with contextlib.suppress(OSError):
+        complete.parent.mkdir(parents=True, exist_ok=True)
         file.replace(complete)
         hashes.remember_file(complete, info.sha256)
 
 
 def _complete_path(info: FileInfo) -> Path:
-    path = cache_folder() / "downloads" / info.sha256
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
+    return cache_folder() / "downloads" / info.sha256
 
 
 class _Partial:

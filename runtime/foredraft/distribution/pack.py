@@ -10,6 +10,7 @@ from typing import BinaryIO
 from foredraft.bundle import Bundle, Progress
 from foredraft.bundle.folder import open_plain
 from foredraft.bundle.manifest import FILE_NAME, OWN_FILES
+from foredraft.disk_space import check_space
 from foredraft.distribution import tar
 from foredraft.errors import BundleError
 from foredraft.staging import refuse_sources, staged_file
@@ -33,6 +34,7 @@ def pack(bundle: Bundle, out: Path, *, replace: bool = False, progress: Progress
     total = sum(info.size for info in bundle.manifest.files.values())
     done = 0
     refuse_sources(out, [bundle.path])
+    check_space("packing", (out, total))
     with staged_file(out, replace, ours=_is_archive) as archive:
         for name in OWN_FILES:
             if (bundle.path / name).exists():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,10 @@ from foredraft.bundle.folder import open_plain
 from foredraft.bundle.manifest import FILE_NAME, PARTIAL, SIGNATURE, FileInfo
 from foredraft.bundle.parts import choose, names_of, partial_bytes, reduce
 from foredraft.bundle.signature import check_signature
+from foredraft.cache_folder import cache_folder
+from foredraft.disk_space import check_space, naming_full_disk, same_disk
 from foredraft.distribution.artifact import Artifact, fetch
-from foredraft.distribution.download import download, put_back
+from foredraft.distribution.download import download, put_back, still_to_fetch
 from foredraft.distribution.registry import Registry
 from foredraft.distribution.registry_reference import Reference
 from foredraft.distribution.store import bundle_folder
@@ -113,7 +114,8 @@ def _extend(
         if (target / FILE_NAME).read_bytes() != artifact.manifest_bytes:
             raise ForedraftError(f"{target}: holds another version than {artifact.digest}; pull again")
         wanted = reduce(artifact.manifest, parts).files
-        missing = _fill(registry, wanted, target, target, progress)
+        with naming_full_disk(target):
+            missing = _fill(registry, wanted, target, target, progress)
         _write_own_files(target, artifact, parts)
     return missing
 
@@ -132,7 +134,8 @@ def _fill(
     fetched.
     """
     missing = {name: info for name, info in wanted.items() if not _holds(present, name, info)}
-    blobs = _download(registry, missing, folder, progress)
+    _check_room(missing if folder == present else wanted, missing, present)
+    blobs = _download(registry, missing, progress)
     uses = Counter(info.sha256 for info in missing.values())
     for name, info in wanted.items():
         if name in missing:
@@ -155,16 +158,17 @@ def _holds(folder: Path, name: str, info: FileInfo) -> bool:
         os.close(descriptor)
 
 
-def _download(
-    registry: Registry, files: Mapping[str, FileInfo], folder: Path, progress: Progress | None
-) -> dict[str, Path]:
+def _check_room(new: Mapping[str, FileInfo], missing: Mapping[str, FileInfo], target: Path) -> None:
+    """What is fetched goes through the cache, and is moved from there if that is on the target's disk."""
+    blobs = {info.sha256: info for info in missing.values()}.values()
+    moved = sum(info.size for info in blobs) if same_disk(target, cache_folder()) else 0
+    fetched = sum(still_to_fetch(info) for info in blobs)
+    check_space("the pull", (target, _bytes(new) - moved), (cache_folder(), fetched))
+
+
+def _download(registry: Registry, files: Mapping[str, FileInfo], progress: Progress | None) -> dict[str, Path]:
     """Every blob, complete in the cache, by sha256."""
     total, done = _bytes(files), 0
-    free = shutil.disk_usage(folder).free
-    if total > free:
-        raise ForedraftError(
-            f"{folder.parent}: {free} bytes free, the pull needs {total}; make room or choose another --out"
-        )
 
     def advance(name: str, count: int) -> None:
         nonlocal done

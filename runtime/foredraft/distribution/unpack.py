@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -14,6 +13,7 @@ from typing import BinaryIO
 from foredraft.bundle import Bundle, Progress, hashes
 from foredraft.bundle.manifest import FILE_NAME, MAX_MANIFEST, PARTIAL, SIGNATURE, Manifest
 from foredraft.bundle.signature import MAX_SIGNATURE
+from foredraft.disk_space import check_space
 from foredraft.distribution import tar
 from foredraft.errors import BundleError
 from foredraft.staging import refuse_sources, staged_folder
@@ -45,7 +45,7 @@ def unpack(
         members = tar.members(file, str(archive))
         manifest = _unpack_manifest(file, members, folder, archive)
         total = sum(info.size for info in manifest.files.values())
-        _check_room(archive, folder, total)
+        _check_room(archive, out, total)
         _unpack_files(file, members, folder, manifest, str(archive), progress)
         Bundle.open(folder, key=key)
     bundle = Bundle.open(out)
@@ -68,16 +68,12 @@ def _unpack_manifest(file: BinaryIO, members: Iterator[tar.Member], folder: Path
     return manifest
 
 
-def _check_room(archive: Path, folder: Path, total: int) -> None:
+def _check_room(archive: Path, out: Path, total: int) -> None:
     """What the manifest announces must be in the archive, and must fit on the disk."""
     size = archive.stat().st_size
     if total > size and not archive.is_fifo():
         raise BundleError(f"{archive}: {size} bytes, but its manifest lists {total}; truncated, fetch it again")
-    free = shutil.disk_usage(folder).free
-    if total > free:
-        raise BundleError(
-            f"{folder.parent}: {free} bytes free, unpacking needs {total}; make room or choose another disk"
-        )
+    check_space("unpacking", (out, total))
 
 
 def _unpack_files(

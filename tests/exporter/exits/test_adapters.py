@@ -19,6 +19,7 @@ from foredraft_exporter.exits.adapters import read_adapters, write_adapters
 from foredraft_exporter.exits.additions import ExitOptions
 from tests.exporter.exits.helpers import model_of, random_adapter
 from tests.fixtures import tiny_checkpoint
+from tests.full_disk import no_file_beyond
 
 METADATA = {"format": "foredraft-exits", "model": "m"}
 
@@ -130,3 +131,14 @@ def test_half_precision_and_shards_do_not_change_the_model(tmp_path: Path) -> No
     models = [model_of(folder) for folder in (*folders, *halves)]
     assert models[0] == models[1]
     assert len(set(models)) == 3
+
+
+def test_a_full_disk_is_named_by_the_file(tmp_path: Path) -> None:
+    adapters = {2: random_adapter(64, rank=32)}
+    out = tmp_path / "a.safetensors"
+    with (
+        no_file_beyond(1 << 12),
+        pytest.raises(ForedraftError, match=r"/a\.safetensors: could not be written: file"),
+    ):
+        write_adapters(out, adapters, "m")
+    assert not list(tmp_path.iterdir())

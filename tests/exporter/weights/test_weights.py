@@ -13,14 +13,16 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+from foredraft import disk_space
 from foredraft.errors import CheckpointError, ForedraftError
 from foredraft_exporter import models
+from foredraft_exporter.build import export
 from foredraft_exporter.sources.checkpoint import Checkpoint, open_checkpoint
-from foredraft_exporter.space import check_space
 from foredraft_exporter.weights.weight_plan import WeightPlan, plan
 from foredraft_exporter.weights.writing import PEAK_MEMORY, WeightReport, read_layout, write_weights
 from foredraft_plugins.block_linear import packing
 from tests.fixtures import tiny_checkpoint, tiny_config, tiny_gguf
+from tests.full_disk import no_file_beyond
 
 
 def _export(source: Path, precision: str, out: Path) -> tuple[Checkpoint, WeightPlan, WeightReport]:
@@ -172,10 +174,18 @@ def test_width_that_cannot_be_quantized(tmp_path: Path) -> None:
         _export(tiny_checkpoint(tmp_path / "m", intermediate_size=80), "int8", tmp_path / "w")
 
 
-def test_space_is_asked_for_first(tmp_path: Path) -> None:
-    check_space(tmp_path / "not" / "there" / "yet", 1000)
-    with pytest.raises(ForedraftError, match=r"needs 1000000000\.00 GB.*free"):
-        check_space(tmp_path / "x", 10**18)
+def test_space_is_asked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_space, "_free", lambda path: 1000)
+    with pytest.raises(ForedraftError, match=r"there/yet: the export needs .* on this disk, 1\.0 kB are free"):
+        export(tiny_checkpoint(tmp_path / "m"), tmp_path / "not" / "there" / "yet")
+    assert not (tmp_path / "not").exists()
+
+
+def test_a_disk_that_fills_up_meanwhile(tmp_path: Path) -> None:
+    source = tiny_checkpoint(tmp_path / "m")
+    with no_file_beyond(1 << 14), pytest.raises(ForedraftError, match=r"/out: could not be written: file too large"):
+        export(source, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
 _WIDE = """

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,8 @@ from foredraft.databases.identity import Identity
 from foredraft.databases.merge import merge_files
 from foredraft.databases.sources import expand, read_documents, read_prompts
 from foredraft.databases.writer import HEADER_ROOM
-from foredraft.errors import DatabaseError
+from foredraft.errors import DatabaseError, ForedraftError
+from tests.full_disk import no_file_beyond
 from tests.runtime.databases.made import IDENTITY, VOCAB, Documents, arrays, assert_holds, built, hash_of, markov
 from tests.runtime.tokenizers_for_tests import byte_level
 
@@ -182,3 +184,25 @@ def test_malformed_sources_are_named(tmp_path: Path, name: str, data: bytes, mes
         list(read_documents([tmp_path / name], Tokenizer.from_buffer(byte_level()), 300))
     with pytest.raises(DatabaseError, match="no such file"):
         expand([tmp_path / "missing"])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", [1 << 10, 1 << 13, None])
+def test_a_full_disk_is_named_by_the_database(tmp_path: Path, size: int | None) -> None:
+    """Whether the runs, the sections or only the finished file do not fit."""
+    documents = [markov(6000, seed) for seed in range(2)]
+    old, counts = built(tmp_path / "old.fdb", documents), shard(tmp_path / "counts", documents)
+    left = set(tmp_path.iterdir())
+    attempts: list[tuple[Path, Callable[[], object]]] = [
+        (old.path, lambda: built(tmp_path / "new.fdb", documents)),
+        (old.path, lambda: merge_files(tmp_path / "new.fdb", [old.path, old.path])),
+        (counts, lambda: shard(tmp_path / "new.fdb", documents)),
+    ]
+    for same, attempt in attempts:
+        limit = size or same.stat().st_size - 1
+        with (
+            no_file_beyond(limit),
+            pytest.raises(ForedraftError, match=r"/new\.fdb: could not be written: .*room"),
+        ):
+            attempt()
+        assert set(tmp_path.iterdir()) == left

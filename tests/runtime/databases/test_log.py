@@ -13,6 +13,7 @@ from foredraft.databases.identity import Identity
 from foredraft.databases.log import LearnLog, read_log
 from foredraft.databases.merge import add_logs
 from foredraft.errors import DatabaseError
+from tests.full_disk import no_file_beyond
 from tests.runtime.databases.made import IDENTITY, VOCAB, assert_holds, built, hash_of
 
 OUTPUTS = [[1, 2, 3, 4], [5], [6, 7, 8]]
@@ -86,3 +87,15 @@ def test_logs_go_into_model_databases_only(tmp_path: Path) -> None:
     with pytest.raises(DatabaseError, match="model databases only"):
         add_logs(tmp_path / "corpus.fdb", [written(tmp_path / "a.log")])
     assert (tmp_path / "a.log").exists()
+
+
+def test_a_full_disk_takes_no_half_record(tmp_path: Path) -> None:
+    """The system would take a part of the record, and every later one would be lost behind it."""
+    log = written(tmp_path / "a.log")
+    with (
+        no_file_beyond(log.stat().st_size + 30),
+        pytest.raises(DatabaseError, match=r"a\.log: cannot append to the learn log: File too large; .*make room"),
+    ):
+        written(log, [[9] * 100])
+    written(log, [[7, 7]])
+    assert read(log) == [*OUTPUTS, [7, 7]]
