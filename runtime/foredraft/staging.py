@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from foredraft.disk_space import naming_full_disk
 from foredraft.errors import ForedraftError
@@ -108,7 +108,7 @@ def locked(target: Path) -> Iterator[None]:
 def _lock(path: Path, target: Path) -> Iterator[None]:
     """Hold the lock of the file that is at ``path``: its last holder may have removed the one opened."""
     while True:
-        with path.open("w") as file:
+        with _opened(path, target) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -116,6 +116,15 @@ def _lock(path: Path, target: Path) -> Iterator[None]:
             if _is_at(path, file.fileno()):
                 yield
                 return
+
+
+def _opened(path: Path, target: Path) -> TextIO:
+    try:
+        return path.open("w")
+    except OSError as error:
+        raise ForedraftError(
+            f"{target}: cannot be written in its folder ({error.strerror}); choose another, or make it writable"
+        ) from error
 
 
 def _is_at(path: Path, descriptor: int) -> bool:

@@ -15,6 +15,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foredraft.bundle.key_files import HASH_OF_CURVE, load_public_key
 from foredraft.bundle.manifest import FILE_NAME, Manifest
 from foredraft.bundle.typed_json import parse_object
 from foredraft.errors import BundleError, SignatureError
@@ -27,12 +28,22 @@ _BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 _PAYLOAD = "application/vnd.in-toto+json"
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _PREDICATE = "https://model_signing/signature/v1.0"
-_HASH_OF_CURVE = {"secp256r1": "SHA256", "secp384r1": "SHA384", "secp521r1": "SHA512"}
 
 
 def check_signature(signature: bytes, key: Path, manifest_bytes: bytes, manifest: Manifest, where: str) -> None:
     """Raise SignatureError unless ``key`` (PEM, public) made ``signature`` over exactly this manifest."""
-    public = load_public_key(key)
+    check_made_with(signature, load_public_key(key), key, manifest_bytes, manifest, where)
+
+
+def check_made_with(
+    signature: bytes,
+    public: EllipticCurvePublicKey,
+    key: Path,
+    manifest_bytes: bytes,
+    manifest: Manifest,
+    where: str,
+) -> None:
+    """The same for a key that was read; ``key`` is the file that errors name."""
     try:
         statement = parse_object(_verified_payload(signature, public, key, where), where)
         signed = _digests(statement)
@@ -53,28 +64,6 @@ def check_signature(signature: bytes, key: Path, manifest_bytes: bytes, manifest
     )
 
 
-def load_public_key(path: Path) -> EllipticCurvePublicKey:
-    """A PEM public key on one of the NIST curves that model-signing uses; raises SignatureError."""
-    try:
-        from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-        from cryptography.hazmat.primitives.serialization import load_pem_public_key
-    except ImportError as error:
-        raise SignatureError(f"signatures: {error}; install it with: pip install 'foredraft[ship]'") from error
-    try:
-        data = path.read_bytes()
-        if b"PRIVATE KEY" in data:
-            raise SignatureError(f"{path}: a private key; give the public one (openssl pkey -in KEY -pubout)")
-        key = load_pem_public_key(data)
-    except OSError as error:
-        raise SignatureError(f"{path}: the key cannot be read ({error.strerror})") from error
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise SignatureError(f"{path}: is not a public key in PEM form ({error})") from error
-    if not isinstance(key, EllipticCurvePublicKey) or key.curve.name not in _HASH_OF_CURVE:
-        raise SignatureError(f"{path}: not a key for this, expected an elliptic one on {', '.join(_HASH_OF_CURVE)}")
-    return key
-
-
 def _verified_payload(signature: bytes, public: EllipticCurvePublicKey, key: Path, where: str) -> bytes:
     """The statement in the envelope, once its signature was found to be the key's."""
     from cryptography.exceptions import InvalidSignature
@@ -88,7 +77,7 @@ def _verified_payload(signature: bytes, public: EllipticCurvePublicKey, key: Pat
     payload = base64.b64decode(envelope["payload"], validate=True)
     (entry,) = envelope["signatures"]
     proof = base64.b64decode(entry["sig"], validate=True)
-    algorithm = getattr(hashes, _HASH_OF_CURVE[public.curve.name])()
+    algorithm = getattr(hashes, HASH_OF_CURVE[public.curve.name])()
     signed = b"DSSEv1 %d %s %d %s" % (len(_PAYLOAD), _PAYLOAD.encode(), len(payload), payload)
     try:
         public.verify(proof, signed, ECDSA(algorithm))

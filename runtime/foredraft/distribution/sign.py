@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
-import tempfile
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from foredraft.bundle import Bundle
+from foredraft.bundle.key_files import load_private_key
 from foredraft.bundle.manifest import FILE_NAME, SIGNATURE
-from foredraft.bundle.signature import check_signature, load_public_key
+from foredraft.bundle.signature import check_made_with
+from foredraft.disk_space import naming_full_disk
 from foredraft.errors import SignatureError
 from foredraft.staging import locked, put_inside
 
@@ -24,40 +26,23 @@ def sign(bundle: Bundle, key: Path, password: str | None = None) -> Path:
     """
     if not bundle.complete:
         raise SignatureError(f"{bundle.path}: only a part of the bundle was pulled; pull all of it before signing")
-    with tempfile.TemporaryDirectory() as folder:
-        signature, public = Path(folder) / SIGNATURE, Path(folder) / "public.pem"
-        public.write_bytes(_public_key(key, password))
-        load_public_key(public)
-        _write_signature(bundle.path, key, password, signature)
-        manifest = (bundle.path / FILE_NAME).read_bytes()
+    public = load_private_key(key, password).public_key()
+    path, folder = bundle.path / SIGNATURE, bundle.path.absolute()
+    with (
+        locked(folder),
+        naming_full_disk(path),
+        TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.signature-") as beside,
+    ):
+        written = Path(beside) / SIGNATURE
+        _write_signature(bundle.path, key, password, written)
+        signature, manifest = written.read_bytes(), (bundle.path / FILE_NAME).read_bytes()
         try:
-            check_signature(signature.read_bytes(), public, manifest, bundle.published, str(bundle.path))
+            check_made_with(signature, public, key, manifest, bundle.published, str(bundle.path))
         except SignatureError:
             bundle.verify()
             raise
-        with locked(bundle.path.absolute()):
-            put_inside(bundle.path, SIGNATURE, signature.read_bytes())
-    return bundle.path / SIGNATURE
-
-
-def _public_key(key: Path, password: str | None) -> bytes:
-    """The public half of a private key, in PEM form."""
-    try:
-        from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives.serialization import (
-            Encoding,
-            PublicFormat,
-            load_pem_private_key,
-        )
-    except ImportError as error:
-        raise SignatureError(f"signing: {error}; install it with: pip install 'foredraft[ship]'") from error
-    try:
-        private = load_pem_private_key(key.read_bytes(), password.encode() if password else None)
-    except OSError as error:
-        raise SignatureError(f"{key}: the key cannot be read ({error.strerror})") from error
-    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
-        raise SignatureError(f"{key}: is not a private key in PEM form, or its password is wrong ({error})") from error
-    return private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        put_inside(bundle.path, SIGNATURE, signature)
+    return path
 
 
 def _write_signature(folder: Path, key: Path, password: str | None, out: Path) -> None:
