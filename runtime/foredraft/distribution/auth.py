@@ -16,6 +16,8 @@ import oras.auth
 import oras.container
 import requests
 
+from foredraft.distribution import retry
+from foredraft.distribution.patient_session import PatientSession
 from foredraft.distribution.registry_reference import Reference
 from foredraft.errors import RegistryError
 
@@ -26,7 +28,8 @@ _SCHEME = re.compile(r"\s*(basic|bearer)\b", re.IGNORECASE)
 class Credentials:
     """One registry's credentials. ``answer`` is called with a response that asks for them."""
 
-    def __init__(self, session: requests.Session, reference: Reference, insecure: bool) -> None:
+    def __init__(self, session: PatientSession, reference: Reference, insecure: bool) -> None:
+        self._session = session
         self._registry, self._repository, self._names = reference.registry, reference.repository, reference.logins
         self._token = oras.auth.get_auth_backend("token", session, insecure)
         self._basic = oras.auth.get_auth_backend("basic", session, insecure)
@@ -70,6 +73,12 @@ class Credentials:
     def _bearer(self, response: requests.Response) -> str | None:
         """A fresh token for what this response's challenge names; each scope has its own."""
         headers, changed = self._token.authenticate_request(response, {}, refresh=True)
+        status = self._session.last_status
+        if not changed and retry.passes(status):
+            raise RegistryError(
+                f"{self._registry}: the service that lets in answers with status {status}, over several tries; "
+                "try again later"
+            )
         return headers.get("Authorization") if changed else None
 
 

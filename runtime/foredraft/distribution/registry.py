@@ -11,7 +11,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from urllib.parse import urljoin
 
 from foredraft.distribution import retry
@@ -22,6 +22,7 @@ try:
     import requests
 
     from foredraft.distribution.auth import Credentials
+    from foredraft.distribution.patient_session import TIMEOUT, PatientSession
 except ImportError as error:
     raise RegistryError(f"registries: {error}; install it with: pip install 'foredraft[ship]'") from error
 
@@ -29,8 +30,6 @@ IMAGE = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
 MAX_DOCUMENT = 8 << 20
 """Largest OCI manifest, in bytes; registries themselves allow 4 MiB."""
-_TIMEOUT = (10.0, 60.0)
-"""Seconds to connect, and between two pieces of an answer."""
 _COMMIT_RATE = 4 << 20
 """Bytes a second at which the slowest registries put a blob in its place once they have it all."""
 
@@ -58,7 +57,7 @@ class Registry:
         self._name = f"{reference.registry}/{reference.repository}"
         insecure = plain_http or reference.loopback
         self._base = f"{'http' if insecure else 'https'}://{reference.host}/v2/{reference.repository}/"
-        self._session = _Session()
+        self._session = PatientSession()
         if reference.loopback:
             self._session.trust_env = False  # no proxy stands between this machine and itself
         self._credentials = Credentials(self._session, reference, insecure)
@@ -95,7 +94,7 @@ class Registry:
             location = urljoin(response.url, response.headers.get("Location", ""))
         url = f"{location}{'&' if '?' in location else '?'}digest={digest}"
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-        seconds = _TIMEOUT[1] + size / _COMMIT_RATE
+        seconds = TIMEOUT[1] + size / _COMMIT_RATE
         # requests would send an empty stream in chunks, which not every registry takes
         with self._send("PUT", url, what, headers, data if size else b"", once=True, seconds=seconds) as response:
             self._expect(response, (201,), what)
@@ -208,7 +207,7 @@ class Registry:
         if self._authorization and url.startswith(self._base.partition("/v2/")[0] + "/"):
             sent["Authorization"] = self._authorization
         ask = self._session.request_once if once else self._session.request
-        timeout = (_TIMEOUT[0], seconds or _TIMEOUT[1])
+        timeout = (TIMEOUT[0], seconds or TIMEOUT[1])
         return ask(method, url, headers=sent, data=data, stream=True, timeout=timeout)
 
     def _read(self, response: requests.Response, limit: int) -> bytes:
@@ -237,25 +236,6 @@ class Registry:
         if retry.passes(status):
             raise BusyError(message, asked, timed_out=status == 504)
         raise RegistryError(message)
-
-
-class _Session(requests.Session):
-    """Requests with a time limit, made again while the server is busy; oras's own included."""
-
-    def request(self, *args: Any, **kwargs: Any) -> requests.Response:
-        for tries in itertools.count(1):
-            response = self.request_once(*args, **kwargs)
-            seconds = retry.pause(tries, retry.asked_wait(response.headers))
-            if not retry.passes(response.status_code) or seconds is None:
-                break
-            response.close()
-            retry.sleep(seconds)
-        return response
-
-    def request_once(self, *args: Any, **kwargs: Any) -> requests.Response:
-        """One try."""
-        kwargs.setdefault("timeout", _TIMEOUT)
-        return super().request(*args, **kwargs)
 
 
 def digest_of(data: bytes) -> str:

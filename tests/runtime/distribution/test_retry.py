@@ -110,7 +110,7 @@ def test_a_slow_commit_is_waited_for(
 ) -> None:
     """The registry takes longer than an answer may; the bound grows with the blob, and then the blob is asked for."""
     whole = Bundle.open(make_bundle(tmp_path / "made", weights=1 << 20))
-    monkeypatch.setattr(protocol, "_TIMEOUT", (10.0, 0.2))
+    monkeypatch.setattr(protocol, "TIMEOUT", (10.0, 0.2))
     monkeypatch.setattr(protocol, "_COMMIT_RATE", 1 << 16)
     count = len(whole.manifest.files)
     server.faults["PUT upload"] = [Fault(201, keep=True, late=0.7) for _ in range(count + 1)]
