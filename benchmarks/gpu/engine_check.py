@@ -16,7 +16,7 @@ from benchmarks.gpu.report import Report
 from foredraft import Session
 from foredraft.bundle import Bundle
 from foredraft.engines.cuda.device import Device, PinnedBuffer
-from foredraft.engines.cuda.sequence import TensorRTSequence
+from foredraft.engines.cuda.sequence import CudaSequence
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
 from foredraft.engines.protocol import Engine, Float32
 from foredraft.engines.tensorrt.engine import TensorRTEngine
@@ -213,7 +213,7 @@ def _logits_by_segment(chain: Chain, text: list[int], rows: int) -> list[Float32
     return results
 
 
-def _cache_rows(device: Device, sequence: TensorRTSequence) -> np.ndarray:
+def _cache_rows(device: Device, sequence: CudaSequence) -> np.ndarray:
     """Every plane of the caches, uint8 [planes, slots, bytes]."""
     memory, layout = sequence._memory, sequence._memory.layout
     host = PinnedBuffer(device, memory.caches.size)

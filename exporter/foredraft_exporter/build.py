@@ -28,7 +28,7 @@ from foredraft_exporter.exits.additions import ExitOptions, add_exits
 from foredraft_exporter.models import architecture_of
 from foredraft_exporter.models import decoder as decoder_of
 from foredraft_exporter.sources.checkpoint import Checkpoint, open_checkpoint
-from foredraft_exporter.tensorrt.build_options import EngineOptions, slots_for
+from foredraft_exporter.tensorrt.build_options import BuildOptions, slots_for
 from foredraft_exporter.tensorrt.engine_set import Tell, build_engines, require_builder
 from foredraft_exporter.tensorrt.plan import builder_memory, engine_lowerings, engines_size
 from foredraft_exporter.text_files import TextFiles, read_text_files
@@ -64,7 +64,7 @@ class ExportPlan:
     text: TextFiles
     disk: int
     memory: int
-    engines: EngineOptions | None = None
+    engines: BuildOptions | None = None
 
 
 def prepare(
@@ -74,7 +74,7 @@ def prepare(
     precision: str = "auto",
     context: int | None = None,
     exit_options: ExitOptions | None = None,
-    engines: EngineOptions | None = None,
+    engines: BuildOptions | None = None,
 ) -> ExportPlan:
     """Open the source, check and decide everything; reads headers, a few rows and the exits' adapters only.
 
@@ -126,7 +126,7 @@ def export(
     precision: str = "auto",
     context: int | None = None,
     exit_options: ExitOptions | None = None,
-    engines: EngineOptions | None = None,
+    engines: BuildOptions | None = None,
     replace: bool = False,
     progress: Progress | None = None,
     building: Tell | None = None,

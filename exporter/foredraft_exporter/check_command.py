@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from foredraft_exporter.parity.comparison import Report
+    from foredraft_exporter.parity.comparison import ParityReport
     from foredraft_exporter.tensorrt.layer_check import LayerDifference
 
 _LAYER_TOKENS = 48
@@ -164,7 +164,7 @@ def _layer_table(bundle: str, precision: str, differences: Sequence[LayerDiffere
     return table
 
 
-def _table(report: Report) -> RenderableType:
+def _table(report: ParityReport) -> RenderableType:
     from rich import box
     from rich.table import Table
 
@@ -187,7 +187,7 @@ def _table(report: Report) -> RenderableType:
     return table
 
 
-def _summary(report: Report) -> list[str]:
+def _summary(report: ParityReport) -> list[str]:
     p, limits = report.perplexity, report.limits
     lines = [
         f"perplexity on {p.tokens} tokens of the text: reference {p.reference:.3f}, bundle {p.bundle:.3f}, "

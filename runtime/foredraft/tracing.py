@@ -15,7 +15,7 @@ from foredraft.text.token_texts import TokenTexts
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TracedPiece:
     """Text that became visible, and the level that drafted its token (None: the model's own).
 
     ``place`` is the token's place among its round's; a special token has no text, and one that does not complete a
@@ -28,7 +28,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TracedNode:
     """One drafted token; ``parent`` is an index into the round's nodes, or ``TIP``."""
 
     id: int
@@ -51,8 +51,8 @@ class RoundTrace:
     tokens: tuple[int, ...]
     texts: tuple[str, ...]
     levels: tuple[str | None, ...]
-    pieces: tuple[Piece, ...]
-    nodes: tuple[Node, ...]
+    pieces: tuple[TracedPiece, ...]
+    nodes: tuple[TracedNode, ...]
     seconds_draft: float = 0.0
     seconds_verify: float = 0.0
 
@@ -64,7 +64,7 @@ class RoundTrace:
         """``TIP``, then the accepted nodes: token i of the round was written after entry i."""
         return [TIP, *(index for index, node in enumerate(self.nodes) if node.accepted)]
 
-    def rejected(self, place: int) -> list[list[Node]]:
+    def rejected(self, place: int) -> list[list[TracedNode]]:
         """What was drafted instead of the round's token ``place``: each branch, followed down its first children."""
         path = self.path()
         if place >= len(path):
@@ -137,25 +137,25 @@ class Tracer:
             seconds_verify=round_.seconds_verify if round_ else 0.0,
         )
 
-    def _nodes(self, round_: Round) -> list[Node]:
+    def _nodes(self, round_: Round) -> list[TracedNode]:
         tree, accepted = round_.tree, set(round_.accepted)
         columns = zip(tree.tokens, tree.parents, tree.levels, tree.probabilities, strict=True)
         return [
-            Node(token, self._texts.text(token), parent, self._level_names[level], probability, index in accepted)
+            TracedNode(token, self._texts.text(token), parent, self._level_names[level], probability, index in accepted)
             for index, (token, parent, level, probability) in enumerate(columns)
         ]
 
-    def _shown(self, chunk: Chunk, levels: Sequence[str | None]) -> list[Piece]:
+    def _shown(self, chunk: Chunk, levels: Sequence[str | None]) -> list[TracedPiece]:
         """The chunk's text, cut into what each token gave to it: a token's text ends where the next one's begins."""
         self._starts.extend(zip(chunk.offsets, levels, range(len(levels)), strict=True))
         begin, end = self._length, self._length + len(chunk.text)
-        shown: list[Piece] = []
+        shown: list[TracedPiece] = []
         while self._starts:
             _, level, place = self._starts[0]
             last = len(self._starts) == 1
             stop = end if last else min(end, max(self._length, self._starts[1][0]))
             if text := chunk.text[self._length - begin : stop - begin]:
-                shown.append(Piece(text, level, place))
+                shown.append(TracedPiece(text, level, place))
             self._length = stop
             if last or self._starts[1][0] > end:
                 break

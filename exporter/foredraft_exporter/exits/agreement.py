@@ -16,7 +16,7 @@ _ROWS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class AgreementBucket:
     """Tokens where the exit's own top probability lies in ``low .. high``: their share, and how many agree."""
 
     low: float
@@ -26,7 +26,7 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class ExitAgreement:
     """``top1``: share of ``tokens`` where argmax at the exit is argmax at the last layer; ``surprise``: mean of -log of
     the probability that the exit gives to that choice, in nats.
     """
@@ -34,7 +34,7 @@ class Agreement:
     tokens: int
     top1: float
     surprise: float
-    buckets: tuple[Bucket, ...]
+    buckets: tuple[AgreementBucket, ...]
 
 
 def choices(readout: Float32, head: Float32) -> NDArray[np.int64]:
@@ -42,7 +42,7 @@ def choices(readout: Float32, head: Float32) -> NDArray[np.int64]:
     return np.concatenate([logits.argmax(axis=1) for logits in _logits(readout, head)])
 
 
-def measure(readout: Float32, head: Float32, own: NDArray[np.int64]) -> Agreement:
+def measure(readout: Float32, head: Float32, own: NDArray[np.int64]) -> ExitAgreement:
     """An exit's readout [T, H] against the model's own choices [T]."""
     right, sure, surprise = [], [], 0.0
     at = 0
@@ -58,13 +58,13 @@ def measure(readout: Float32, head: Float32, own: NDArray[np.int64]) -> Agreemen
         at += len(top)
     agrees, confidence = np.concatenate(right), np.concatenate(sure)
     place = np.clip(np.searchsorted(EDGES, confidence, side="right") - 1, 0, len(EDGES) - 2)
-    return Agreement(len(agrees), float(agrees.mean()), surprise / at, tuple(_buckets(agrees, place)))
+    return ExitAgreement(len(agrees), float(agrees.mean()), surprise / at, tuple(_buckets(agrees, place)))
 
 
-def _buckets(agrees: NDArray[np.bool_], place: NDArray[np.int64]) -> Iterator[Bucket]:
+def _buckets(agrees: NDArray[np.bool_], place: NDArray[np.int64]) -> Iterator[AgreementBucket]:
     for i, (low, high) in enumerate(pairwise(EDGES)):
         inside = place == i
-        yield Bucket(low, high, float(inside.mean()), float(agrees[inside].mean()) if inside.any() else None)
+        yield AgreementBucket(low, high, float(inside.mean()), float(agrees[inside].mean()) if inside.any() else None)
 
 
 def _logits(readout: Float32, head: Float32) -> Iterator[Float32]:

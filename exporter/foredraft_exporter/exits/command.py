@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from foredraft_exporter.exits.fit_report import Report
+    from foredraft_exporter.exits.fit_report import FitReport
 
 EXAMPLES = """
 Examples:
@@ -100,7 +100,7 @@ def fit(
         )
 
 
-def _show(report: Report, written: Path | None, use: str) -> None:
+def _show(report: FitReport, written: Path | None, use: str) -> None:
     from foredraft_exporter.exits.fit_report import agreement_table
 
     click.echo(f"{report.name}: fitted on {report.tokens} tokens in {report.seconds:.0f} s")

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from foredraft.errors import RequestError
 from foredraft_exporter.exits import correction
 from foredraft_exporter.exits.adapters import Adapter
-from foredraft_exporter.exits.agreement import Agreement, choices, measure
-from foredraft_exporter.exits.fit_report import ExitReport, Report
+from foredraft_exporter.exits.agreement import ExitAgreement, choices, measure
+from foredraft_exporter.exits.fit_report import ExitReport, FitReport
 from foredraft_exporter.exits.ridge import NormalEquations
 from foredraft_exporter.exits.source import Source, States
-from foredraft_exporter.exits.texts import Piece
+from foredraft_exporter.exits.texts import TextPiece
 from foredraft_exporter.exits.verdict import cost_fraction
 
 Float32 = NDArray[np.float32]
@@ -55,13 +55,13 @@ class _Kept:
 
 def fit(
     source: Source,
-    pieces: Sequence[Piece],
+    pieces: Sequence[TextPiece],
     *,
     tokens: int = TOKENS,
     seconds: float = SECONDS,
     with_correction: bool = True,
     progress: Progress | None = None,
-) -> tuple[dict[int, Adapter], Report]:
+) -> tuple[dict[int, Adapter], FitReport]:
     """The best adapter found for each exit of ``source``, and how often each is right.
 
     Reading stops after ``tokens``, or after its share of ``seconds`` if the machine is slow; training takes what is
@@ -93,7 +93,7 @@ def fit(
         reports.append(ExitReport(exit_, stages, best, fraction))
     seconds = time.monotonic() - begun
     corrected = training is not None
-    return adapters, Report(source.name, source.model, equations[0].tokens, seconds, corrected, tuple(reports))
+    return adapters, FitReport(source.name, source.model, equations[0].tokens, seconds, corrected, tuple(reports))
 
 
 def _candidates(sums: NormalEquations, training: _Training | None, i: int) -> dict[str, Adapter | None]:
@@ -129,7 +129,7 @@ class _Training:
 
 def _read(
     source: Source,
-    pieces: Sequence[Piece],
+    pieces: Sequence[TextPiece],
     tokens: int,
     seconds: float,
     equations: list[NormalEquations],
@@ -163,12 +163,12 @@ def _read(
     return fitted, held, counts
 
 
-def _measure(source: Source, adapter: Adapter | None, test: States, i: int, own: NDArray[np.int64]) -> Agreement:
+def _measure(source: Source, adapter: Adapter | None, test: States, i: int, own: NDArray[np.int64]) -> ExitAgreement:
     hidden = test.hidden[i]
     return measure(source.readout(hidden if adapter is None else adapter(hidden)), source.head, own)
 
 
-def _best(stages: Mapping[str, Agreement]) -> str:
+def _best(stages: Mapping[str, ExitAgreement]) -> str:
     """The stage that agrees most; of those as good within the noise, the one whose confidence says more."""
     top = max(stage.top1 for stage in stages.values())
     return min((n for n in stages if stages[n].top1 > top - NOISE), key=lambda name: stages[name].surprise)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from foredraft_exporter.exits.agreement import Agreement
+from foredraft_exporter.exits.agreement import ExitAgreement
 from foredraft_exporter.exits.verdict import break_even, verdict
 
 
@@ -18,7 +18,7 @@ class ExitReport:
     """
 
     exit: int
-    stages: Mapping[str, Agreement]
+    stages: Mapping[str, ExitAgreement]
     best: str
     cost: float
 
@@ -32,7 +32,7 @@ class ExitReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class FitReport:
     """``model``: its fingerprint; ``tokens``: fitted on; ``seconds``: all together."""
 
     name: str
@@ -59,7 +59,7 @@ class Report:
         return {**values, "corrected": self.corrected, "exits": exits}
 
 
-def agreement_table(report: Report) -> list[str]:
+def agreement_table(report: FitReport) -> list[str]:
     """Lines of a table, a row per exit and stage; 76 columns, so that no terminal breaks it.
 
     A bucket's cell is its agreement and the share of tokens in it, in percent; ``*`` marks what was kept.

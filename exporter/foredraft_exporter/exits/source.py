@@ -46,7 +46,7 @@ class States:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class SourceSizes:
     """How many layers there are, and weights that are read for one token: of a layer, of the head and of the head
     that exits draft with.
     """
@@ -66,7 +66,7 @@ class Source:
     name: str
     model: str
     exits: tuple[int, ...]
-    sizes: Sizes
+    sizes: SourceSizes
     tokenizer: Tokenizer
     start: tuple[int, ...]
     window: int
@@ -205,7 +205,7 @@ def _dense(tensors: Mapping[str, NDArray[np.generic]], name: str, n: int, k: int
     return dequantize(*unpack(packed, n, bits), bits)
 
 
-def _sizes(model: Decoder | ModelInfo, drafted: int) -> Sizes:
+def _sizes(model: Decoder | ModelInfo, drafted: int) -> SourceSizes:
     attention = model.hidden_size * model.head_dim * 2 * (model.heads + model.kv_heads)
     layer = attention + 3 * model.hidden_size * model.intermediate_size
-    return Sizes(model.layers, layer, model.vocab_size * model.hidden_size, drafted * model.hidden_size)
+    return SourceSizes(model.layers, layer, model.vocab_size * model.hidden_size, drafted * model.hidden_size)

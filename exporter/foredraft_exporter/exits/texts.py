@@ -18,7 +18,7 @@ _LONGEST = 2 * PIECE
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """A run of text; ``held_out``: only measured on, never fitted to."""
 
     text: str
@@ -45,21 +45,21 @@ def read_texts(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
         yield path, text
 
 
-def read_pieces(paths: Sequence[Path], seed: int = 0) -> list[Piece]:
+def read_pieces(paths: Sequence[Path], seed: int = 0) -> list[TextPiece]:
     """All pieces, shuffled, with every eighth held out as evenly as the files allow.
 
     Of a long text its end is held out, of short ones every eighth; so no held-out piece continues a fitted one but
     at one place per file. Raises RequestError if there is too little text to hold anything out.
     """
-    fitted: list[Piece] = []
-    held: list[Piece] = []
+    fitted: list[TextPiece] = []
+    held: list[TextPiece] = []
     for _, text in read_texts(paths):
         parts = list(_cut(text))
         short = len(parts) < HELD_OUT
         ends = len(parts) - len(parts) // HELD_OUT
         for i, part in enumerate(parts):
             out = len(held) * (HELD_OUT - 1) < len(fitted) if short else i >= ends
-            (held if out else fitted).append(Piece(part, out))
+            (held if out else fitted).append(TextPiece(part, out))
     if not held or not fitted:
         raise RequestError(
             f"{', '.join(map(str, paths))}: too little text to fit on, expected {2 * PIECE} characters or more"
@@ -68,11 +68,11 @@ def read_pieces(paths: Sequence[Path], seed: int = 0) -> list[Piece]:
     return list(_interleaved(_shuffled(fitted, random), _shuffled(held, random)))
 
 
-def _shuffled(pieces: list[Piece], random: np.random.Generator) -> list[Piece]:
+def _shuffled(pieces: list[TextPiece], random: np.random.Generator) -> list[TextPiece]:
     return [pieces[i] for i in random.permutation(len(pieces))]
 
 
-def _interleaved(fitted: list[Piece], held: list[Piece]) -> Iterator[Piece]:
+def _interleaved(fitted: list[TextPiece], held: list[TextPiece]) -> Iterator[TextPiece]:
     """A held-out piece first, then the right share of them wherever reading stops."""
     step = len(fitted) / len(held)
     for i, piece in enumerate(held):

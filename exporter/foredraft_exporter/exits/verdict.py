@@ -12,7 +12,7 @@ eighth of the cost, 0.65 at a quarter.
 
 from __future__ import annotations
 
-from foredraft_exporter.exits.source import Sizes
+from foredraft_exporter.exits.source import SourceSizes
 
 FREE_GUESS = 0.45
 """d: how often the best free guess is right (0.48 measured on Spec-Bench prompts)."""
@@ -22,7 +22,7 @@ MARGIN = 0.05
 """Agreements this close to the break-even are left to the runtime, which measures for itself."""
 
 
-def cost_fraction(sizes: Sizes, exit_: int, adapter: int = 0) -> float:
+def cost_fraction(sizes: SourceSizes, exit_: int, adapter: int = 0) -> float:
     """Share of a forward of one token that a draft at ``exit_`` costs, by weights read.
 
     ``adapter``: weights of the exit's adapter.

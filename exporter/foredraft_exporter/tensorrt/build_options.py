@@ -20,7 +20,7 @@ ATTENTIONS, WEIGHTS = ("plugin", "native"), ("inputs", "constants")
 
 
 @dataclass(frozen=True, slots=True)
-class EngineOptions:
+class BuildOptions:
     """``backend`` is the library's name, ``targets`` compute capabilities such as ``sm89``.
 
     ``attention``: ``plugin`` (our kernel: any tree, any cache size) or ``native`` (the library's own layers).
@@ -68,14 +68,14 @@ def parse_targets(text: str) -> tuple[str, ...]:
     return tuple(sorted(dict.fromkeys(names), key=lambda name: int(name[2:])))
 
 
-def engine_options(backend: str, targets: str | None, attention: str, weights: str) -> EngineOptions:
+def engine_options(backend: str, targets: str | None, attention: str, weights: str) -> BuildOptions:
     """From a command's words. No targets: the usual consumer GPUs, or the device that is here for a library that
     builds on it; raises EngineError if there is none.
     """
     if targets is not None:
-        return EngineOptions(backend, parse_targets(targets), attention, weights)
+        return BuildOptions(backend, parse_targets(targets), attention, weights)
     here = library(backend).needs_gpu
-    return EngineOptions(backend, (Device(load_driver()).target,) if here else USUAL_TARGETS, attention, weights)
+    return BuildOptions(backend, (Device(load_driver()).target,) if here else USUAL_TARGETS, attention, weights)
 
 
 def activation_dtype(precision: str) -> str:

@@ -11,9 +11,9 @@ from foredraft.cache_folder import cache_folder
 from foredraft.engines.cuda.device import Device, load_driver
 from foredraft.engines.tensorrt.libraries import load, require_parser
 from foredraft.errors import ForedraftError
-from foredraft_exporter.tensorrt.build_options import DECODE, PREFILL, EngineOptions, activation_dtype
+from foredraft_exporter.tensorrt.build_options import DECODE, PREFILL, BuildOptions, activation_dtype
 from foredraft_exporter.tensorrt.header import check_header
-from foredraft_exporter.tensorrt.job import Job
+from foredraft_exporter.tensorrt.job import BuildJob
 from foredraft_exporter.tensorrt.process import Built, build_engine
 from foredraft_plugins.tree_attention.gpu.images import AttentionShape, PluginError
 
@@ -31,7 +31,7 @@ class EngineReport:
     built: dict[str, Built]
 
 
-def require_builder(options: EngineOptions) -> None:
+def require_builder(options: BuildOptions) -> None:
     """Raises before anything is written if the library, its parser, the kernels' compiler or a device is missing."""
     chosen = options.library
     trt = load(chosen)
@@ -54,7 +54,7 @@ def build_engines(
     source: Path,
     folder: Path,
     graphs: GraphFiles,
-    options: EngineOptions,
+    options: BuildOptions,
     *,
     shape: tuple[int, int, int, int],
     precision: str,
@@ -99,12 +99,12 @@ def build_engines(
     return EngineReport(engines, built)
 
 
-def build_one(graph: Path, engine: Path, options: EngineOptions, slots: int, tell: TellOne | None = None) -> Built:
+def build_one(graph: Path, engine: Path, options: BuildOptions, slots: int, tell: TellOne | None = None) -> Built:
     """Build the engine of one graph. Raises ForedraftError naming graph, node and cause."""
     timing = None
     if options.library.needs_gpu:  # a library that needs no device measures nothing
         timing = str(cache_folder() / "timings" / f"{options.backend}-{'-'.join(options.targets)}.cache")
-    job = Job(
+    job = BuildJob(
         options.backend,
         str(graph.absolute()),
         str(engine.absolute()),
@@ -120,7 +120,7 @@ def build_one(graph: Path, engine: Path, options: EngineOptions, slots: int, tel
     return built
 
 
-def _write_images(folder: Path, shape: AttentionShape, options: EngineOptions, dtype: str, tell: TellOne) -> None:
+def _write_images(folder: Path, shape: AttentionShape, options: BuildOptions, dtype: str, tell: TellOne) -> None:
     from foredraft_plugins.tree_attention.gpu.compile import compile_images
 
     sms = tuple(int(target.removeprefix("sm")) for target in options.targets)
@@ -148,7 +148,7 @@ def told(tell: Tell | None, done: int, total: int) -> TellOne:
     return lambda what, seconds: tell(what, done, total, seconds) if tell else None
 
 
-def _require_device(options: EngineOptions) -> None:
+def _require_device(options: BuildOptions) -> None:
     """The device must be here and be what is built for, since the library compiles on it."""
     device = Device(load_driver())
     if options.targets != (device.target,):

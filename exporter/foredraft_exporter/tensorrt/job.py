@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BuildJob:
     """Paths are absolute; ``decode`` and ``prefill`` are the most nodes of the two profiles, ``slots`` the most cache
     rows. ``timing_cache`` is None where the library keeps none.
     """
@@ -26,7 +26,7 @@ class Job:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Job:
+    def from_json(cls, text: str) -> BuildJob:
         values = json.loads(text)
         return cls(**{**values, "targets": tuple(values["targets"])})
 
@@ -37,7 +37,7 @@ def profile_shape(name: str, shape: Sequence[int], tokens: int, slots: int) -> t
     return tuple(size if dimension < 0 else dimension for dimension in shape)
 
 
-def profile_sizes(job: Job) -> list[list[tuple[int, int]]]:
+def profile_sizes(job: BuildJob) -> list[list[tuple[int, int]]]:
     """For each profile its least, usual and greatest (nodes, cache rows)."""
     usual = min(2048, job.slots)
     decode = [(1, 1), (min(8, job.decode), usual), (job.decode, job.slots)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from foredraft.errors import UnsupportedModelError
-from foredraft_exporter.tensorrt.build_options import EngineOptions, activation_dtype, slots_for
+from foredraft_exporter.tensorrt.build_options import BuildOptions, activation_dtype, slots_for
 from foredraft_graphs.decoder import Decoder
 from foredraft_graphs.lowering import Lowering
 from foredraft_graphs.portable_lowering import PortableLowering
@@ -16,7 +16,7 @@ _ENGINE, _LAYER = 2 << 20, 11 << 17
 """Bytes of an engine without weights, and of each layer in it, whatever the targets."""
 
 
-def engine_lowerings(decoder: Decoder, options: EngineOptions, precision: str) -> tuple[Lowering, ...]:
+def engine_lowerings(decoder: Decoder, options: BuildOptions, precision: str) -> tuple[Lowering, ...]:
     """The engines' own graphs, and the portable ones over the same weights: their reference, and what runs where no
     engine does. Raises UnsupportedModelError if the plugin has no kernel for the model's heads.
     """
@@ -34,11 +34,11 @@ def engine_lowerings(decoder: Decoder, options: EngineOptions, precision: str) -
     return own, PortableLowering()
 
 
-def engines_size(options: EngineOptions, weights: int, layers: int, engines: int) -> int:
+def engines_size(options: BuildOptions, weights: int, layers: int, engines: int) -> int:
     """About how many bytes ``engines`` engines of ``layers`` layers in all take, beside weights of so many bytes."""
     return engines * _ENGINE + layers * _LAYER + (weights if options.weights == "constants" else 0)
 
 
-def builder_memory(options: EngineOptions, weights: int) -> int:
+def builder_memory(options: BuildOptions, weights: int) -> int:
     """About how many bytes the builder takes at its peak."""
     return _BUILDER + (3 * weights if options.weights == "constants" else 0)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from foredraft.errors import ForedraftError
-from foredraft_exporter.tensorrt.job import Job
+from foredraft_exporter.tensorrt.job import BuildJob
 
 Tell = Callable[[str, float], None]
 """``(what is being done, seconds so far)``, at least once a second."""
@@ -34,7 +34,7 @@ class Built:
     warnings: tuple[str, ...]
 
 
-def build_engine(job: Job, tell: Tell | None = None) -> Built:
+def build_engine(job: BuildJob, tell: Tell | None = None) -> Built:
     """Build one engine. Raises ForedraftError naming graph, node and cause; nothing is left behind then."""
     started = time.monotonic()
     name, doing = Path(job.engine).stem, "starting"
@@ -68,7 +68,7 @@ def _phase(event: dict[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def _worker(job: Job) -> Iterator[tuple[queue.Queue[dict[str, Any]], Callable[[], tuple[int, str]]]]:
+def _worker(job: BuildJob) -> Iterator[tuple[queue.Queue[dict[str, Any]], Callable[[], tuple[int, str]]]]:
     """The worker's lines, ended by ``end``, and how it ended: (exit code, its last words)."""
     process = subprocess.Popen(
         _COMMAND,
@@ -114,7 +114,7 @@ def _read_events(pipe: IO[str], lines: queue.Queue[dict[str, Any]]) -> None:
     lines.put({"event": "end"})
 
 
-def _death(job: Job, code: int, words: str) -> str:
+def _death(job: BuildJob, code: int, words: str) -> str:
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     hint = ""
     if code == -signal.SIGABRT:

@@ -10,12 +10,12 @@ from foredraft.bundle.tensor_file import parse_header
 from foredraft.disk_space import check_space, naming_full_disk
 from foredraft.distribution.add import add_engines
 from foredraft.errors import ForedraftError
-from foredraft_exporter.tensorrt.build_options import EngineOptions, slots_for
+from foredraft_exporter.tensorrt.build_options import BuildOptions, slots_for
 from foredraft_exporter.tensorrt.engine_set import EngineReport, Tell, build_engines, require_builder
 from foredraft_exporter.tensorrt.plan import engines_size
 
 
-def rebuild(bundle: Bundle, options: EngineOptions, tell: Tell | None = None) -> EngineReport:
+def rebuild(bundle: Bundle, options: BuildOptions, tell: Tell | None = None) -> EngineReport:
     """Build engines from the bundle's graphs and add them to it; a set of the same name is replaced.
 
     The bundle loses its signature. Raises ForedraftError before anything is built if it has no such graphs, or the
@@ -58,7 +58,7 @@ def attention_shape(bundle: Bundle) -> tuple[int, int, int, int]:
     return model.heads, model.kv_heads, model.head_dim, 2 * tables.shape[1]
 
 
-def export_command(source: str, options: EngineOptions) -> str:
+def export_command(source: str, options: BuildOptions) -> str:
     """The command that makes a bundle with the graphs that these options need."""
     own = "" if options.attention == "plugin" else f" --attention {options.attention}"
     own += "" if options.weights == "inputs" else f" --weights {options.weights}"

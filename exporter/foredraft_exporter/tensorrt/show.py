@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from foredraft.bundle.manifest import Manifest
-from foredraft_exporter.tensorrt.build_options import EngineOptions
+from foredraft_exporter.tensorrt.build_options import BuildOptions
 from foredraft_exporter.tensorrt.engine_set import Tell
 from foredraft_exporter.tensorrt.process import Built
 
@@ -53,6 +53,6 @@ def built_lines(built: Mapping[str, Built]) -> Iterator[str]:
         yield f"warning: {warning}"
 
 
-def built_values(options: EngineOptions, built: Mapping[str, Built]) -> dict[str, Any]:
+def built_values(options: BuildOptions, built: Mapping[str, Built]) -> dict[str, Any]:
     """The same as JSON values."""
     return {"name": options.name, "targets": options.targets, "engines": {p: asdict(one) for p, one in built.items()}}

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from foredraft.errors import ForedraftError
-from foredraft_exporter.tensorrt.build_options import EngineOptions, slots_for
+from foredraft_exporter.tensorrt.build_options import BuildOptions, slots_for
 from foredraft_exporter.tensorrt.engine_set import Tell, build_one, require_builder, told
 from foredraft_exporter.tensorrt.process import Built
 
@@ -14,7 +14,7 @@ _CONTEXT = 4096
 """Tokens, where there is no bundle to say."""
 
 
-def try_graph(graph: Path, options: EngineOptions, tell: Tell | None = None) -> Built:
+def try_graph(graph: Path, options: BuildOptions, tell: Tell | None = None) -> Built:
     """Build an engine of the ONNX file and throw it away. Raises ForedraftError naming node and cause."""
     if not graph.is_file():
         raise ForedraftError(f"{graph}: no such file")

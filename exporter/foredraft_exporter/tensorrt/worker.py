@@ -17,7 +17,7 @@ from typing import Any
 from foredraft.disk_space import size_text
 from foredraft.engines.tensorrt.libraries import Library, library, load, require_parser
 from foredraft.errors import ForedraftError
-from foredraft_exporter.tensorrt.job import Job, profile_shape, profile_sizes
+from foredraft_exporter.tensorrt.job import BuildJob, profile_shape, profile_sizes
 from foredraft_plugins.tree_attention import tensorrt as plugin
 
 _COPY = "Inserting copy"
@@ -33,14 +33,14 @@ def main() -> None:
         out.write(json.dumps({"event": event, **values}) + "\n")
         out.flush()
 
-    job = Job.from_json(sys.stdin.read())
+    job = BuildJob.from_json(sys.stdin.read())
     try:
         tell("done", **_build(job, tell))
     except ForedraftError as error:
         tell("error", text=str(error))
 
 
-def _build(job: Job, tell: Any) -> dict[str, Any]:
+def _build(job: BuildJob, tell: Any) -> dict[str, Any]:
     chosen = library(job.library)
     trt = load(chosen)
     require_parser(chosen)
@@ -99,7 +99,7 @@ def _logger(trt: Any, tell: Any) -> Any:
     return Logger()
 
 
-def _parse(trt: Any, network: Any, logger: Any, job: Job) -> None:
+def _parse(trt: Any, network: Any, logger: Any, job: BuildJob) -> None:
     parser = trt.OnnxParser(network, logger)
     if parser.parse_from_file(job.graph):
         return
@@ -111,7 +111,7 @@ def _parse(trt: Any, network: Any, logger: Any, job: Job) -> None:
     raise ForedraftError(f"{job.graph}: {node}{cause}")
 
 
-def _config(trt: Any, builder: Any, network: Any, chosen: Library, job: Job, tell: Any) -> Any:
+def _config(trt: Any, builder: Any, network: Any, chosen: Library, job: BuildJob, tell: Any) -> Any:
     config = builder.create_builder_config()
     config.set_preview_feature(trt.PreviewFeature.ALIASED_PLUGIN_IO_10_03, True)
     if hasattr(trt.BuilderFlag, "REQUIRE_USER_ALLOCATION"):
@@ -152,7 +152,7 @@ def _monitor(trt: Any, tell: Any) -> Any:
     return Monitor()
 
 
-def _timing_cache(config: Any, job: Job, tell: Any) -> Any:
+def _timing_cache(config: Any, job: BuildJob, tell: Any) -> Any:
     """The library's measurements of earlier builds; what does not fit is dropped with a warning."""
     if job.timing_cache is None:
         return None

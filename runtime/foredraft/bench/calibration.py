@@ -22,7 +22,7 @@ class Bucket(NamedTuple):
 
 
 @dataclass(slots=True)
-class Calibration:
+class DraftCalibration:
     """Drafted nodes, counted by predicted path probability: ``samples`` and ``accepted`` are numbers of nodes, and
     ``predicted`` the sums of their probabilities, [buckets] each.
     """
@@ -46,7 +46,7 @@ class Calibration:
         return [Bucket(predicted / n, accepted / n, n) for n, predicted, accepted in rows if n]
 
     @classmethod
-    def total(cls, parts: Iterable[Calibration]) -> Calibration:
+    def total(cls, parts: Iterable[DraftCalibration]) -> DraftCalibration:
         """All parts counted together."""
         whole = cls()
         for part in parts:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
-from foredraft.bench.calibration import Calibration
-from foredraft.bench.comparison import BASELINE, Comparison, Kind, Run
+from foredraft.bench.calibration import DraftCalibration
+from foredraft.bench.comparison import BASELINE, BenchRun, Comparison, Kind
 from foredraft.bench.questions import Question
 from foredraft.bench.rounds import Written, agreement, write
 from foredraft.bundle import Bundle
@@ -75,15 +75,15 @@ def check_drafters(names: Sequence[str], known: Sequence[str]) -> None:
             raise RequestError(f"drafter {name!r}: expected one of {', '.join(known)}")
 
 
-def _run(question: Question, repeats: Sequence[Written], trace: tuple[RoundTrace, ...]) -> Run:
+def _run(question: Question, repeats: Sequence[Written], trace: tuple[RoundTrace, ...]) -> BenchRun:
     results = [written.chunks[-1].result for written in repeats]
     seconds = median(result.stats.seconds_decode for result in results if result)
     rounds = [chunk.round for chunk in repeats[0].chunks if chunk.round is not None]
-    calibration = Calibration()
+    calibration = DraftCalibration()
     for round_ in rounds:
         calibration.add(round_)
     assert results[0] is not None  # the last chunk of a stream carries it
-    return Run(question, results[0], seconds, calibration, trace, repeats[0].rounds, agreement(rounds))
+    return BenchRun(question, results[0], seconds, calibration, trace, repeats[0].rounds, agreement(rounds))
 
 
 def _trace(session: Session, chunks: Sequence[Chunk]) -> tuple[RoundTrace, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from foredraft.bench.calibration import Calibration
+from foredraft.bench.calibration import DraftCalibration
 from foredraft.bench.questions import Question
 from foredraft.bench.rounds import RoundWork
 from foredraft.result import Result
@@ -22,7 +22,7 @@ Kind = Literal["drafter", "policy"]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BenchRun:
     """One question written by one drafter or policy.
 
     ``seconds`` is the median decoding time of its repeats; ``trace`` has the answer's first rounds if they were kept;
@@ -33,7 +33,7 @@ class Run:
     question: Question
     result: Result
     seconds: float
-    calibration: Calibration = field(default_factory=Calibration)
+    calibration: DraftCalibration = field(default_factory=DraftCalibration)
     trace: tuple[RoundTrace, ...] = ()
     rounds: tuple[RoundWork, ...] = ()
     agreement: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -54,10 +54,10 @@ class Comparison:
 
     drafters: tuple[str, ...]
     asked: int
-    finished: list[dict[str, Run]] = field(default_factory=list)
+    finished: list[dict[str, BenchRun]] = field(default_factory=list)
     kind: Kind = "drafter"
 
-    def runs(self, name: str, category: str | None = None) -> list[Run]:
+    def runs(self, name: str, category: str | None = None) -> list[BenchRun]:
         """One drafter's runs, in the order of the questions; of one category, or all."""
         runs = [answers[name] for answers in self.finished]
         return [run for run in runs if category in (None, run.question.category)]
@@ -111,9 +111,9 @@ class Comparison:
                 entry["accepted"] += accepted
         return total
 
-    def calibration(self, name: str) -> Calibration:
+    def calibration(self, name: str) -> DraftCalibration:
         """Of one drafter, over all questions."""
-        return Calibration.total(run.calibration for run in self.runs(name))
+        return DraftCalibration.total(run.calibration for run in self.runs(name))
 
     def agreement(self, name: str | None = None) -> dict[int, tuple[int, int]]:
         """{exit: (tokens it was asked for, those that were right)} of one, or of all together."""
@@ -145,7 +145,7 @@ class Comparison:
         return {"equal": not unequal, "unequal": unequal, "questions": questions, key: compared}
 
 
-def acceptance_by_position(runs: Sequence[Run]) -> list[float]:
+def acceptance_by_position(runs: Sequence[BenchRun]) -> list[float]:
     """Share of rounds in which at least 1, 2, 3 … drafts were accepted."""
     rounds = sum(run.result.stats.rounds for run in runs)
     counts: list[int] = []
@@ -157,6 +157,6 @@ def acceptance_by_position(runs: Sequence[Run]) -> list[float]:
     return [count / rounds for count in counts] if rounds else []
 
 
-def _speed(runs: Sequence[Run]) -> float:
+def _speed(runs: Sequence[BenchRun]) -> float:
     seconds = sum(run.seconds for run in runs)
     return sum(run.decoded for run in runs) / seconds if seconds else 0.0

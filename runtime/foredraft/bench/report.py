@@ -12,9 +12,9 @@ import jinja2
 from markupsafe import Markup
 
 from foredraft.bench import plots
-from foredraft.bench.comparison import BASELINE, Comparison, Run
+from foredraft.bench.comparison import BASELINE, BenchRun, Comparison
 from foredraft.disk_space import naming_full_disk
-from foredraft.tracing import Node, RoundTrace
+from foredraft.tracing import RoundTrace, TracedNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def _texts(comparison: Comparison) -> list[dict[str, Any]]:
     return texts
 
 
-def _shown(run: Run) -> dict[str, Any]:
+def _shown(run: BenchRun) -> dict[str, Any]:
     stats = run.result.stats
     return {
         "rounds": [[_token(round_, i) for i in range(len(round_.tokens))] for round_ in run.trace if round_.tokens],
@@ -137,6 +137,6 @@ def _origin(round_: RoundTrace, place: int) -> str:
     return f"round {round_.number}: drafted by {node.level}, {node.probability:.0%}"
 
 
-def _joined(branch: list[Node]) -> str:
+def _joined(branch: list[TracedNode]) -> str:
     """A branch's text on one line."""
     return "".join(node.text for node in branch).replace("\n", "\u21b5").replace("\t", "\u21e5")

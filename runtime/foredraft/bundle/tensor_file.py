@@ -24,7 +24,7 @@ _NUMPY = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U8": np.uint
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TensorEntry:
     """Where a tensor lies: ``offset`` in bytes from the start of the file."""
 
     dtype: str
@@ -33,7 +33,7 @@ class Entry:
     nbytes: int
 
 
-def read_entries(data: memoryview, sizes: Mapping[str, int]) -> dict[str, Entry]:
+def read_entries(data: memoryview, sizes: Mapping[str, int]) -> dict[str, TensorEntry]:
     """The tensors of any safetensors file by name; ``sizes`` has the bytes of a number of each dtype that may occur.
 
     Raises ValueError, which does not know the file's name, if the header is too long, is not JSON, or places a tensor
@@ -51,7 +51,7 @@ def read_entries(data: memoryview, sizes: Mapping[str, int]) -> dict[str, Entry]
     return entries
 
 
-def parse_header(data: memoryview, where: str) -> dict[str, Entry]:
+def parse_header(data: memoryview, where: str) -> dict[str, TensorEntry]:
     """As ``read_entries``, for a bundle's file; raises BundleError."""
     try:
         return read_entries(data, {name: np.dtype(dtype).itemsize for name, dtype in _NUMPY.items()})
@@ -69,7 +69,7 @@ def arrays(data: memoryview, where: str) -> Mapping[str, npt.NDArray[np.generic]
     return result
 
 
-def _entry(name: str, spec: object, start: int, sizes: Mapping[str, int]) -> Entry:
+def _entry(name: str, spec: object, start: int, sizes: Mapping[str, int]) -> TensorEntry:
     name = name[:200]
     if not isinstance(spec, dict):
         raise ValueError(f"tensor {name!r}: its description is not an object")
@@ -83,7 +83,7 @@ def _entry(name: str, spec: object, start: int, sizes: Mapping[str, int]) -> Ent
     nbytes = math.prod(shape) * sizes[dtype]
     if end - begin != nbytes:
         raise ValueError(f"tensor {name!r}: {end - begin} bytes, expected {nbytes} for {dtype} {list(shape)}")
-    return Entry(dtype, shape, start + begin, nbytes)
+    return TensorEntry(dtype, shape, start + begin, nbytes)
 
 
 def _naturals(value: object, most: int) -> tuple[int, ...] | None:
@@ -94,7 +94,7 @@ def _naturals(value: object, most: int) -> tuple[int, ...] | None:
     return sizes if len(sizes) == len(value) else None
 
 
-def _check_layout(entries: Mapping[str, Entry], start: int, size: int) -> None:
+def _check_layout(entries: Mapping[str, TensorEntry], start: int, size: int) -> None:
     """Tensors must lie side by side from byte ``start`` to the end of a file of ``size`` bytes."""
     end = start
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].offset, item[1].nbytes)):

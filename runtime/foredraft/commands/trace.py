@@ -24,7 +24,7 @@ from foredraft.loop.tree import TIP
 if TYPE_CHECKING:
     from foredraft.result import Result
     from foredraft.session import Session
-    from foredraft.tracing import Piece, RoundTrace
+    from foredraft.tracing import RoundTrace, TracedPiece
 
 COLOURS = ("green", "yellow", "blue", "magenta", "cyan", "red")
 EPILOG = """
@@ -173,7 +173,7 @@ def tree_lines(round_: RoundTrace, paint: Paint) -> list[str]:
     return lines
 
 
-def _painted(pieces: Sequence[Piece], paint: Paint) -> str:
+def _painted(pieces: Sequence[TracedPiece], paint: Paint) -> str:
     """Neighbours of one level are painted together."""
     runs: list[tuple[str | None, str]] = []
     for piece in pieces:

@@ -13,7 +13,7 @@ from foredraft.databases.file import Container
 from foredraft.databases.hashing import rest_token
 from foredraft.databases.identity import Identity
 from foredraft.databases.log import folding
-from foredraft.databases.runs import Run, RunFile, StoredRun
+from foredraft.databases.runs import RunFile, SortedRun, StoredRun
 from foredraft.databases.sources import Document
 from foredraft.errors import DatabaseError
 
@@ -117,7 +117,7 @@ def _unfolded(container: Container, order: int, path: Path) -> StoredRun:
             keys = np.concatenate((keys, hashes[start:end][more] | rest), dtype=np.uint64)
             counts = np.concatenate((listed[:, 1], unlisted[more].astype(np.uint32)))
             order_of = np.argsort(keys)
-            file.append(Run(keys[order_of].astype(np.uint64, copy=False), counts[order_of]))
+            file.append(SortedRun(keys[order_of].astype(np.uint64, copy=False), counts[order_of]))
         return file.finish()
 
 

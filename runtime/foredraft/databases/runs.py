@@ -25,7 +25,7 @@ Counts = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SortedRun:
     """Counted n-grams of one order in memory."""
 
     keys: Keys
@@ -47,10 +47,10 @@ class StoredRun:
     def __len__(self) -> int:
         return self.length
 
-    def read(self, start: int, end: int) -> Run:
+    def read(self, start: int, end: int) -> SortedRun:
         """Items ``start`` to ``end``."""
         (keys, keys_offset), (counts, counts_offset) = self.keys, self.counts
-        return Run(
+        return SortedRun(
             np.fromfile(keys, np.uint64, end - start, offset=keys_offset + 8 * start),
             np.fromfile(counts, np.uint32, end - start, offset=counts_offset + 4 * start),
         )
@@ -63,7 +63,7 @@ class StoredRun:
         return int(np.searchsorted(keys, bound))
 
 
-def count_chunk(tokens: npt.NDArray[np.uint32], ages: npt.NDArray[np.int64], order: int, vocab_size: int) -> Run:
+def count_chunk(tokens: npt.NDArray[np.uint32], ages: npt.NDArray[np.int64], order: int, vocab_size: int) -> SortedRun:
     """Count the n-grams of one order in a chunk of documents.
 
     ``tokens`` [n] are the documents end to end, ``ages`` [n] each token's position in its own document: n-grams that
@@ -75,7 +75,7 @@ def count_chunk(tokens: npt.NDArray[np.uint32], ages: npt.NDArray[np.int64], ord
     return _summed(keys, None)
 
 
-def merge(runs: Sequence[StoredRun], vocab_size: int) -> Iterator[Run]:
+def merge(runs: Sequence[StoredRun], vocab_size: int) -> Iterator[SortedRun]:
     """Add runs up: ascending pieces of the sum, no context split between two of them."""
     total = sum(map(len, runs))
     parts = max(1, -(-total // RANGE))
@@ -96,16 +96,16 @@ def merge(runs: Sequence[StoredRun], vocab_size: int) -> Iterator[Run]:
             yield _summed(keys[order], counts[order])
 
 
-def _summed(keys: Keys, counts: Counts | None) -> Run:
+def _summed(keys: Keys, counts: Counts | None) -> SortedRun:
     """Collapse equal neighbours of sorted ``keys``; each counts 1 where ``counts`` is None. Sums saturate."""
     if not len(keys):
-        return Run(keys, np.empty(0, np.uint32))
+        return SortedRun(keys, np.empty(0, np.uint32))
     first = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
     if counts is None:
         sums = np.diff(first, append=len(keys)).astype(np.uint64)
     else:
         sums = np.add.reduceat(counts.astype(np.uint64), first)
-    return Run(keys[first], np.minimum(sums, MAX_COUNT).astype(np.uint32))
+    return SortedRun(keys[first], np.minimum(sums, MAX_COUNT).astype(np.uint32))
 
 
 class RunFile:
@@ -116,7 +116,7 @@ class RunFile:
         self._files = [p.open("wb") for p in self._paths]
         self._length = 0
 
-    def append(self, run: Run) -> None:
+    def append(self, run: SortedRun) -> None:
         """Append keys above all earlier ones."""
         for file, values in zip(self._files, (run.keys, run.counts), strict=True):
             file.write(np.ascontiguousarray(values).data)
@@ -137,7 +137,7 @@ class RunFile:
         return StoredRun((self._paths[0], 0), (self._paths[1], 0), self._length)
 
 
-def stored(run: Run, path: Path) -> StoredRun:
+def stored(run: SortedRun, path: Path) -> StoredRun:
     """Write a run to disk."""
     with RunFile(path) as file:
         file.append(run)

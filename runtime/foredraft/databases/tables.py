@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from foredraft.databases.entry import MAX_ENTRIES
 from foredraft.databases.hashing import context_mask, rest_token
-from foredraft.databases.runs import MAX_COUNT, Run, StoredRun, merge
+from foredraft.databases.runs import MAX_COUNT, SortedRun, StoredRun, merge
 from foredraft.databases.writer import ContainerWriter
 from foredraft.errors import DatabaseError
 
@@ -23,7 +23,7 @@ _LEVELS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TablePiece:
     """Contexts with ascending ``hashes`` [n], their ``totals`` [n] and ``sizes`` [n]; entries laid end to end."""
 
     hashes: npt.NDArray[np.uint64]
@@ -32,7 +32,7 @@ class Piece:
     tokens: npt.NDArray[np.uint32]
     counts: npt.NDArray[np.uint32]
 
-    def pruned(self, threshold: int) -> Piece:
+    def pruned(self, threshold: int) -> TablePiece:
         """Without the entries seen ``threshold`` times or less, and without the contexts that have no other."""
         if threshold <= 0:
             return self
@@ -40,16 +40,16 @@ class Piece:
         owners = np.repeat(np.arange(len(self.sizes)), self.sizes)
         sizes = np.bincount(owners[keep], minlength=len(self.sizes))
         alive = sizes > 0
-        return Piece(self.hashes[alive], self.totals[alive], sizes[alive], self.tokens[keep], self.counts[keep])
+        return TablePiece(self.hashes[alive], self.totals[alive], sizes[alive], self.tokens[keep], self.counts[keep])
 
 
-def pieces(run: StoredRun, vocab_size: int) -> Iterator[Piece]:
+def pieces(run: StoredRun, vocab_size: int) -> Iterator[TablePiece]:
     """The contexts of a run in ascending pieces, each context's next tokens by falling count, at most 16."""
     for part in merge([run], vocab_size):
         yield _piece(part, vocab_size)
 
 
-def _piece(run: Run, vocab_size: int) -> Piece:
+def _piece(run: SortedRun, vocab_size: int) -> TablePiece:
     contexts = run.keys & np.uint64(context_mask(vocab_size))
     starts = np.flatnonzero(np.concatenate(([True], contexts[1:] != contexts[:-1])))
     sizes = np.diff(starts, append=len(contexts))
@@ -66,7 +66,7 @@ def _piece(run: Run, vocab_size: int) -> Piece:
     keep = (position < MAX_ENTRIES) & (tokens < vocab_size)
     kept = np.bincount(owners[keep], minlength=len(sizes))
     alive = kept > 0
-    return Piece(contexts[starts][alive], totals[alive], kept[alive], tokens[keep], counts[keep])
+    return TablePiece(contexts[starts][alive], totals[alive], kept[alive], tokens[keep], counts[keep])
 
 
 def thresholds(runs: Mapping[int, StoredRun], vocab_size: int, max_size: int | None) -> dict[int, int]:

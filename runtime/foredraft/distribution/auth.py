@@ -18,7 +18,7 @@ import requests
 
 from foredraft.distribution import retry
 from foredraft.distribution.patient_session import PatientSession
-from foredraft.distribution.registry_reference import Reference
+from foredraft.distribution.registry_reference import RegistryReference
 from foredraft.errors import RegistryError
 
 logging.getLogger("oras.logger").addFilter(lambda record: record.levelno < logging.ERROR)  # ours says it, once
@@ -28,7 +28,7 @@ _SCHEME = re.compile(r"\s*(basic|bearer)\b", re.IGNORECASE)
 class Credentials:
     """One registry's credentials. ``answer`` is called with a response that asks for them."""
 
-    def __init__(self, session: PatientSession, reference: Reference, insecure: bool) -> None:
+    def __init__(self, session: PatientSession, reference: RegistryReference, insecure: bool) -> None:
         self._session = session
         self._registry, self._repository, self._names = reference.registry, reference.repository, reference.logins
         self._token = oras.auth.get_auth_backend("token", session, insecure)

@@ -21,7 +21,7 @@ from foredraft.disk_space import check_space, naming_full_disk, same_disk
 from foredraft.distribution.artifact import Artifact, fetch
 from foredraft.distribution.download import download, put_back, still_to_fetch
 from foredraft.distribution.registry import Registry
-from foredraft.distribution.registry_reference import Reference
+from foredraft.distribution.registry_reference import RegistryReference
 from foredraft.distribution.store import bundle_folder
 from foredraft.errors import BundleError, ForedraftError, SignatureError
 from foredraft.staging import incoming_path, locked, put_inside, staged_folder
@@ -41,7 +41,7 @@ class Pulled:
 
 
 def pull(
-    reference: Reference,
+    reference: RegistryReference,
     *,
     only: Sequence[str] = (),
     out: Path | None = None,

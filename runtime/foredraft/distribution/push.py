@@ -12,7 +12,7 @@ from foredraft.bundle import Bundle, Progress
 from foredraft.bundle.manifest import FILE_NAME, SIGNATURE
 from foredraft.distribution.artifact import check_size, entries, entry, image, index, own_entry
 from foredraft.distribution.registry import IMAGE, INDEX, Registry, digest_of
-from foredraft.distribution.registry_reference import Reference
+from foredraft.distribution.registry_reference import RegistryReference
 from foredraft.errors import BundleError, RegistryError
 
 
@@ -27,7 +27,7 @@ class Pushed:
 
 def push(
     bundle: Bundle,
-    reference: Reference,
+    reference: RegistryReference,
     *,
     add: bool = False,
     plain_http: bool = False,
@@ -84,7 +84,7 @@ def _tell(progress: Progress | None, done: int, total: int, name: str, at: int) 
         progress(done + at, total, name)
 
 
-def _put_beside_others(registry: Registry, reference: Reference, document: bytes, precision: str) -> None:
+def _put_beside_others(registry: Registry, reference: RegistryReference, document: bytes, precision: str) -> None:
     """Point the tag to an index that holds this artifact and those of other precisions that the tag had."""
     registry.put_manifest(digest_of(document), IMAGE, document)
     others: dict[str, dict[str, Any]] = {}

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from urllib.parse import urljoin
 
 from foredraft.distribution import retry
-from foredraft.distribution.registry_reference import Reference
+from foredraft.distribution.registry_reference import RegistryReference
 from foredraft.errors import RegistryError
 
 try:
@@ -53,7 +53,7 @@ class BusyError(RegistryError):
 class Registry:
     """One repository of one registry. Plain HTTP only for this machine, or if ``plain_http`` says so."""
 
-    def __init__(self, reference: Reference, plain_http: bool = False) -> None:
+    def __init__(self, reference: RegistryReference, plain_http: bool = False) -> None:
         self._name = f"{reference.registry}/{reference.repository}"
         insecure = plain_http or reference.loopback
         self._base = f"{'http' if insecure else 'https'}://{reference.host}/v2/{reference.repository}/"

@@ -22,7 +22,7 @@ _LOOPBACK = re.compile(r"localhost|127(\.[0-9]+){3}|\[::1\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class RegistryReference:
     """``registry`` is host and port; ``digest``, if given, decides, and the tag is only a note.
 
     Docker Hub is ``docker.io`` here, whatever name it was given, and has no repositories of one part.
@@ -58,7 +58,7 @@ class Reference:
         return _LOOPBACK.fullmatch(self.host.rpartition(":")[0] or self.host) is not None
 
 
-def parse(text: str) -> Reference:
+def parse(text: str) -> RegistryReference:
     """Read a reference; raises RegistryError if it is none."""
     reference = try_parse(text)
     if reference is None:
@@ -69,7 +69,7 @@ def parse(text: str) -> Reference:
     return reference
 
 
-def try_parse(text: str) -> Reference | None:
+def try_parse(text: str) -> RegistryReference | None:
     """Read a reference, or None. Without a dot or a port the first part must be ``localhost``, or it is a
     path.
     """
@@ -83,4 +83,4 @@ def try_parse(text: str) -> Reference | None:
     if registry in _HUB_NAMES:
         registry = _HUB
         repository = repository if "/" in repository else f"library/{repository}"
-    return Reference(registry, repository, found["tag"] or "latest", found["digest"])
+    return RegistryReference(registry, repository, found["tag"] or "latest", found["digest"])

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from foredraft.bundle import Bundle
 from foredraft.cache_folder import cache_folder
-from foredraft.distribution.registry_reference import Reference, try_parse
+from foredraft.distribution.registry_reference import RegistryReference, try_parse
 from foredraft.errors import BundleError
 
 
-def bundle_folder(reference: Reference) -> Path:
+def bundle_folder(reference: RegistryReference) -> Path:
     """The folder that ``pull`` fills for this reference. Two references never share one."""
     name = reference.repository.replace("/", "+")
     target = reference.target.replace(":", "+")

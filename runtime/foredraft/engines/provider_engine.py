@@ -19,7 +19,7 @@ from foredraft.engines.cuda.memory import Memory, Sizes
 from foredraft.engines.cuda.native import ExactForwards
 from foredraft.engines.cuda.rows import PlainRows
 from foredraft.engines.cuda.runnable import Addresses, Runnable, Tensor
-from foredraft.engines.cuda.sequence import TensorRTSequence
+from foredraft.engines.cuda.sequence import CudaSequence
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
 from foredraft.engines.protocol import WINDOW, Batch
 from foredraft.engines.providers import Provider
@@ -53,7 +53,7 @@ class ProviderEngine:
         self._head = bound(graphs.head, opened.head)
         self._draft_head = bound(graphs.draft_head, opened.draft_head) if graphs.draft_head else None
 
-    def open_sequence(self, slots: int) -> TensorRTSequence:
+    def open_sequence(self, slots: int) -> CudaSequence:
         """A fresh cache of ``slots`` rows. Raises EngineError if memory is short."""
         self.device.activate()
         stream = Stream(self.device)
@@ -64,7 +64,7 @@ class ProviderEngine:
         if self._draft_head is not None:
             ids = self._sessions.draft_ids
             draft_head = Head(self._draft_head, memory, {}, _HEAD_ROWS, False, self.vocab_size, ids)
-        return TensorRTSequence(memory, forwards, (head, draft_head), slots, owner=self)
+        return CudaSequence(memory, forwards, (head, draft_head), slots, owner=self)
 
 
 class BoundSession:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foredraft.result import Result
-from foredraft.server.jobs import Piece
+from foredraft.server.jobs import AnswerPiece
 from foredraft.server.logprobs import TokenLogprob
 from foredraft.text.token_texts import TokenTexts
 
@@ -15,7 +15,7 @@ _REASONS = {"eos": "stop", "stop": "stop", "length": "length"}
 
 
 @dataclass(slots=True)
-class Choice:
+class AnswerChoice:
     """One answer as far as it has come."""
 
     index: int
@@ -24,7 +24,7 @@ class Choice:
     offsets: list[int] = field(default_factory=list)
     result: Result | None = None
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: AnswerPiece) -> None:
         """Append what a round wrote."""
         self.text += piece.text
         self.logprobs += piece.logprobs
@@ -49,7 +49,7 @@ class Answer:
     include_usage: bool
     """Whether a stream ends with its usage; its other chunks then say null."""
 
-    def whole(self, choices: Sequence[Choice], answers_per_prompt: int) -> dict[str, Any]:
+    def whole(self, choices: Sequence[AnswerChoice], answers_per_prompt: int) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
         items = []
         for choice in choices:
@@ -64,7 +64,7 @@ class Answer:
         item = {"index": index, "delta": {"role": "assistant", "content": ""}}
         return self._chunk([item | self._end(None, (), ())])
 
-    def chunk(self, choice: Choice, piece: Piece) -> dict[str, Any]:
+    def chunk(self, choice: AnswerChoice, piece: AnswerPiece) -> dict[str, Any]:
         """What a round wrote."""
         if self.chat:
             item: dict[str, Any] = {"index": choice.index, "delta": {"content": piece.text} if piece.text else {}}
@@ -72,7 +72,7 @@ class Answer:
             item = {"index": choice.index, "text": piece.text}
         return self._chunk([item | self._end(choice.finish_reason, piece.logprobs, piece.offsets)])
 
-    def closing(self, choices: Sequence[Choice], answers_per_prompt: int) -> dict[str, Any]:
+    def closing(self, choices: Sequence[AnswerChoice], answers_per_prompt: int) -> dict[str, Any]:
         """The chunk with the usage, which has no choices."""
         return self._chunk([]) | {"usage": usage(choices, answers_per_prompt)}
 
@@ -109,7 +109,7 @@ class Answer:
         }
 
 
-def usage(choices: Sequence[Choice], answers_per_prompt: int) -> dict[str, Any]:
+def usage(choices: Sequence[AnswerChoice], answers_per_prompt: int) -> dict[str, Any]:
     """Token counts of finished answers; a prompt that was answered several times counts once."""
     stats = [choice.result.stats for choice in choices if choice.result]
     prompts = stats[::answers_per_prompt]

@@ -10,11 +10,11 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from foredraft.server.answers import Answer, Choice, usage
+from foredraft.server.answers import Answer, AnswerChoice, usage
 from foredraft.server.api_errors import ApiError, ClientGoneError
 from foredraft.server.calls import Call
 from foredraft.server.inbox import Inbox
-from foredraft.server.jobs import Failure, Job, Piece
+from foredraft.server.jobs import AnswerPiece, Failure, Job
 from foredraft.server.service import Service
 
 _HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
@@ -32,7 +32,7 @@ class Exchange:
         self._log = log
         self._inbox = Inbox()
         self._jobs: list[Job] = service.jobs(call, prompts, self._inbox.emitter)
-        self._choices = [Choice(index) for index in range(len(self._jobs))]
+        self._choices = [AnswerChoice(index) for index in range(len(self._jobs))]
         self._answer = Answer(
             id=("chatcmpl-" if call.chat else "cmpl-") + request_id,
             model=service.model_name,
@@ -90,7 +90,7 @@ class Exchange:
             yield _event(self._answer.closing(self._choices, self._call.n))
         yield b"data: [DONE]\n\n"
 
-    async def _pieces(self) -> AsyncIterator[tuple[Choice, Piece]]:
+    async def _pieces(self) -> AsyncIterator[tuple[AnswerChoice, AnswerPiece]]:
         """What the rounds of all answers wrote, until all are finished."""
         left = len(self._choices)
         while left:

@@ -13,7 +13,7 @@ from foredraft.server.logprobs import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
-class Piece(Chunk):
+class AnswerPiece(Chunk):
     """What one round wrote, and the log probabilities of its tokens if they were asked for."""
 
     logprobs: tuple[TokenLogprob, ...] = ()
@@ -26,7 +26,7 @@ class Failure:
     error: ApiError
 
 
-Event = Piece | Failure
+Event = AnswerPiece | Failure
 Emit = Callable[[Event], None]
 
 

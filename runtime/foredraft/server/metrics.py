@@ -8,7 +8,7 @@ import time
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from foredraft.server.jobs import Job, Piece
+from foredraft.server.jobs import AnswerPiece, Job
 
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 """prometheus_client's environment variable: where worker processes share their figures."""
@@ -49,7 +49,7 @@ class Metrics:
         """A request was answered."""
         self.requests.labels(path, str(status)).inc()
 
-    def piece(self, job: Job, piece: Piece, seconds_since_last: float | None) -> None:
+    def piece(self, job: Job, piece: AnswerPiece, seconds_since_last: float | None) -> None:
         """A round has written something; the last piece brings the totals."""
         count = len(piece.tokens)
         if count and seconds_since_last is None:

@@ -34,7 +34,7 @@ _LOGITS_ROWS = 32
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
+class CachedSequence:
     """A sequence and how many of its rows take up memory: those that were ever written, or all of them."""
 
     session: Session
@@ -64,41 +64,41 @@ class PrefixCache:
         self._row_bytes += 4 * model.hidden_size * (len(manifest.segments) - 1)
         self._fixed_bytes = 4 * _LOGITS_ROWS * model.vocab_size
         self._step = max(1, _STEP_BYTES // self._row_bytes)
-        self._ahead: Slot | None = None  # holds no text, only memory
-        self._idle: list[Slot] = []  # the least recently used first
-        self._busy: list[Slot] = []
+        self._ahead: CachedSequence | None = None  # holds no text, only memory
+        self._idle: list[CachedSequence] = []  # the least recently used first
+        self._busy: list[CachedSequence] = []
 
     @property
     def kept_tokens(self) -> int:
         """Tokens of idle sequences."""
-        return sum(slot.settled for slot in self._idle)
+        return sum(sequence.settled for sequence in self._idle)
 
     @property
     def kept_bytes(self) -> int:
         """An estimate of the memory of idle sequences."""
-        return sum(self._bytes(slot) for slot in self._unused())
+        return sum(self._bytes(sequence) for sequence in self._unused())
 
-    def take(self, tokens: Sequence[int]) -> tuple[Slot, int]:
+    def take(self, tokens: Sequence[int]) -> tuple[CachedSequence, int]:
         """A sequence that holds a beginning of the prompt and nothing else, and how many tokens that is."""
-        slot, common = self._choose(tokens)
-        if slot in self._idle:
-            self._idle.remove(slot)
-        self._busy.append(slot)
-        slot.session.chain.arena.rewind(common)
-        return slot, common
+        sequence, common = self._choose(tokens)
+        if sequence in self._idle:
+            self._idle.remove(sequence)
+        self._busy.append(sequence)
+        sequence.session.chain.arena.rewind(common)
+        return sequence, common
 
-    def give_back(self, slot: Slot) -> None:
+    def give_back(self, sequence: CachedSequence) -> None:
         """Remember a text that is finished, or was given up between rounds; forget the oldest beyond the limit."""
-        self._busy.remove(slot)
-        slot.tap.listen(None)
-        slot.touched = max(slot.touched, slot.settled)
-        self._idle.append(slot)
+        self._busy.remove(sequence)
+        sequence.tap.listen(None)
+        sequence.touched = max(sequence.touched, sequence.settled)
+        self._idle.append(sequence)
         while self._idle and (self.kept_bytes > self._limit or len(self._idle) > MAX_KEPT):
             del self._idle[0]
 
-    def drop(self, slot: Slot) -> None:
+    def drop(self, sequence: CachedSequence) -> None:
         """Something went wrong on this sequence: nothing of it is used again."""
-        self._busy.remove(slot)
+        self._busy.remove(sequence)
 
     def prepare(self) -> bool:
         """Take a little more memory for a text to come; False if there is enough, or no room for more."""
@@ -114,10 +114,10 @@ class PrefixCache:
         self._ahead.touched = end
         return True
 
-    def _choose(self, tokens: Sequence[int]) -> tuple[Slot, int]:
+    def _choose(self, tokens: Sequence[int]) -> tuple[CachedSequence, int]:
         if not self._limit:
             return self._open(), 0
-        best = max([*self._idle, *self._busy], key=lambda slot: slot.common(tokens), default=None)
+        best = max([*self._idle, *self._busy], key=lambda sequence: sequence.common(tokens), default=None)
         common = best.common(tokens) if best else 0
         if best in self._idle and best.settled - common <= _SMALL_LOSS and common:
             return best, common
@@ -130,7 +130,7 @@ class PrefixCache:
             return target, common
         return target, own
 
-    def _spare(self, rows: int) -> Slot:
+    def _spare(self, rows: int) -> CachedSequence:
         """The sequence whose memory was taken ahead; where it is not ready, the least recently used one, or a new one
         while there are few texts and there is room.
         """
@@ -144,21 +144,21 @@ class PrefixCache:
 
     def _rows_ahead(self) -> int:
         """As many as the longest text has that is remembered: the next one may be as long."""
-        return min(AHEAD_BYTES // self._row_bytes, max((slot.settled for slot in self._idle), default=0))
+        return min(AHEAD_BYTES // self._row_bytes, max((sequence.settled for sequence in self._idle), default=0))
 
-    def _has_room(self, rows: int, beside: Sequence[Slot]) -> bool:
+    def _has_room(self, rows: int, beside: Sequence[CachedSequence]) -> bool:
         """Whether the cache may hold another text of so many rows beside these."""
-        taken = sum(self._bytes(slot) for slot in beside) + self._fixed_bytes + rows * self._row_bytes
+        taken = sum(self._bytes(sequence) for sequence in beside) + self._fixed_bytes + rows * self._row_bytes
         return taken <= self._limit and len(beside) < MAX_KEPT
 
-    def _unused(self) -> list[Slot]:
+    def _unused(self) -> list[CachedSequence]:
         return [*self._idle, self._ahead] if self._ahead else self._idle
 
-    def _open(self) -> Slot:
+    def _open(self) -> CachedSequence:
         session = self._open_session()
         tap = LogitsTap(session.drafter)
         session.drafter = tap
-        return Slot(session, tap, 0 if session.engine.lazy else session.chain.arena.slots)
+        return CachedSequence(session, tap, 0 if session.engine.lazy else session.chain.arena.slots)
 
-    def _bytes(self, slot: Slot) -> int:
-        return self._fixed_bytes + slot.touched * self._row_bytes
+    def _bytes(self, sequence: CachedSequence) -> int:
+        return self._fixed_bytes + sequence.touched * self._row_bytes

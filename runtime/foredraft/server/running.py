@@ -10,8 +10,8 @@ from typing import cast
 from foredraft.engines.protocol import WINDOW
 from foredraft.loop.chain import Chain
 from foredraft.result import Chunk
-from foredraft.server.jobs import Job, Piece
-from foredraft.server.prefix_cache import Slot
+from foredraft.server.jobs import AnswerPiece, Job
+from foredraft.server.prefix_cache import CachedSequence
 
 SHARED_WINDOW = 64
 """Prompt tokens per turn while other answers are being written, so that these go on meanwhile."""
@@ -20,12 +20,12 @@ SHARED_WINDOW = 64
 class Running:
     """``step`` runs one round, or one window of the prompt; ``close`` gives up between two steps."""
 
-    def __init__(self, job: Job, slot: Slot, cached: int, alone: Callable[[], bool]) -> None:
+    def __init__(self, job: Job, sequence: CachedSequence, cached: int, alone: Callable[[], bool]) -> None:
         self.job = job
-        self.slot = slot
-        self._steps = _steps(job, slot, cached, alone)
+        self.sequence = sequence
+        self._steps = _steps(job, sequence, cached, alone)
 
-    def step(self) -> Piece | None:
+    def step(self) -> AnswerPiece | None:
         """What was written, None while the prompt is run. After the piece with the result, do not ask again."""
         return next(self._steps)
 
@@ -34,20 +34,22 @@ class Running:
         self._steps.close()
 
 
-def _steps(job: Job, slot: Slot, cached: int, alone: Callable[[], bool]) -> Generator[Piece | None, None, None]:
+def _steps(
+    job: Job, sequence: CachedSequence, cached: int, alone: Callable[[], bool]
+) -> Generator[AnswerPiece | None, None, None]:
     started = time.perf_counter()
-    for _ in _prompt(slot.session.chain, job.tokens, alone):
+    for _ in _prompt(sequence.session.chain, job.tokens, alone):
         yield None
     seconds = time.perf_counter() - started
-    slot.tap.listen(job.top_logprobs)
-    stream = slot.session.stream(job.tokens, max_tokens=job.max_tokens, sampling=job.sampling, stop=job.stop)
+    sequence.tap.listen(job.top_logprobs)
+    stream = sequence.session.stream(job.tokens, max_tokens=job.max_tokens, sampling=job.sampling, stop=job.stop)
     with contextlib.closing(cast(Generator[Chunk, None, None], stream)) as chunks:
         for chunk in chunks:
             if chunk.result:
                 chunk.result.stats.cached_tokens = cached
                 chunk.result.stats.seconds_prefill += seconds
-            logprobs = slot.tap.drain(len(chunk.tokens))
-            yield Piece(chunk.text, chunk.tokens, chunk.result, chunk.round, chunk.offsets, logprobs)
+            logprobs = sequence.tap.drain(len(chunk.tokens))
+            yield AnswerPiece(chunk.text, chunk.tokens, chunk.result, chunk.round, chunk.offsets, logprobs)
 
 
 def _prompt(chain: Chain, tokens: list[int], alone: Callable[[], bool]) -> Generator[None, None, None]:

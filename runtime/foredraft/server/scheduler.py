@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from foredraft.server.api_errors import ApiError, as_api_error
-from foredraft.server.jobs import Event, Failure, Job, Piece
+from foredraft.server.jobs import AnswerPiece, Event, Failure, Job
 from foredraft.server.prefix_cache import PrefixCache
 from foredraft.server.running import Running
 
@@ -23,7 +23,7 @@ _LONGEST_RETRY = 60
 class Observer(Protocol):
     """Is told what happens, on the scheduler's thread."""
 
-    def piece(self, job: Job, piece: Piece, seconds_since_last: float | None) -> None:
+    def piece(self, job: Job, piece: AnswerPiece, seconds_since_last: float | None) -> None:
         """A round has written something."""
         ...
 
@@ -32,7 +32,7 @@ class Observer(Protocol):
         ...
 
 
-class Scheduler:
+class RequestScheduler:
     """``submit`` and ``cancel`` may be called from any thread; jobs are started in the order they came."""
 
     def __init__(self, cache: PrefixCache, observer: Observer, sequences: int, queue: int) -> None:
@@ -130,11 +130,11 @@ class Scheduler:
     def _start(self, job: Job) -> None:
         job.started = time.monotonic()
         try:
-            slot, cached = self._cache.take(job.tokens)
+            sequence, cached = self._cache.take(job.tokens)
         except Exception as error:
             self._fail(job, error)
             return
-        self._active.append(Running(job, slot, cached, alone=lambda: len(self._active) == 1))
+        self._active.append(Running(job, sequence, cached, alone=lambda: len(self._active) == 1))
 
     def _advance(self, running: Running) -> None:
         """One round of one answer. Whatever goes wrong in it ends that answer, and no other."""
@@ -149,7 +149,7 @@ class Scheduler:
             piece = running.step()
         except Exception as error:
             self._active.remove(running)
-            self._cache.drop(running.slot)
+            self._cache.drop(running.sequence)
             self._fail(job, error)
             return
         if piece is None:
@@ -165,7 +165,7 @@ class Scheduler:
 
     def _end(self, running: Running) -> None:
         self._active.remove(running)
-        self._cache.give_back(running.slot)
+        self._cache.give_back(running.sequence)
         taken = time.monotonic() - (running.job.started or 0.0)
         self._seconds_per_job += 0.1 * (taken - self._seconds_per_job)
 

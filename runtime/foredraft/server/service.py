@@ -15,7 +15,7 @@ from foredraft.server.calls import Call, Prompt
 from foredraft.server.jobs import Emit, Job
 from foredraft.server.metrics import Metrics
 from foredraft.server.prefix_cache import PrefixCache
-from foredraft.server.scheduler import Scheduler
+from foredraft.server.scheduler import RequestScheduler
 from foredraft.server.settings import Settings
 from foredraft.session import Session
 from foredraft.text.template_probe import Traits
@@ -36,7 +36,7 @@ class Service:
         self._texts = TokenTexts(self.bundle.tokenizer)
         self.traits = _traits(self.bundle)
         cache = PrefixCache(self._open_session, self.bundle.manifest, settings.cache_mb * 2**20)
-        self.scheduler = Scheduler(cache, self.metrics, settings.sequences, settings.queue)
+        self.scheduler = RequestScheduler(cache, self.metrics, settings.sequences, settings.queue)
 
     @property
     def context(self) -> int:

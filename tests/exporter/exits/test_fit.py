@@ -20,8 +20,8 @@ from foredraft_exporter.exits.additions import ExitOptions
 from foredraft_exporter.exits.agreement import measure
 from foredraft_exporter.exits.command import exits as command
 from foredraft_exporter.exits.fit import fit
-from foredraft_exporter.exits.source import Sizes, open_source
-from foredraft_exporter.exits.texts import Piece, read_pieces
+from foredraft_exporter.exits.source import SourceSizes, open_source
+from foredraft_exporter.exits.texts import TextPiece, read_pieces
 from foredraft_exporter.exits.verdict import break_even, cost_fraction, verdict
 from tests.exporter.exits.helpers import LAYERSKIP, random_adapter, run_on
 
@@ -31,7 +31,7 @@ SOURCES = Path(sysconfig.get_path("stdlib")) / "json"
 
 
 @pytest.fixture(scope="module")
-def pieces() -> list[Piece]:
+def pieces() -> list[TextPiece]:
     return read_pieces([SOURCES])
 
 
@@ -43,7 +43,7 @@ def tiny_cut(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def test_ridge_beats_the_raw_readout_of_a_bundle(
-    tiny_cut: Path, tiny_folder: Path, tmp_path: Path, pieces: list[Piece]
+    tiny_cut: Path, tiny_folder: Path, tmp_path: Path, pieces: list[TextPiece]
 ) -> None:
     source = open_source(tiny_cut, [])
     adapters, report = fit(source, pieces, tokens=6000, seconds=60, with_correction=False)
@@ -130,9 +130,9 @@ def test_confidence_buckets() -> None:
 
 
 def test_costs_and_verdicts() -> None:
-    sizes = Sizes(layers=8, layer=100, head=0, draft_head=0)
+    sizes = SourceSizes(layers=8, layer=100, head=0, draft_head=0)
     assert [cost_fraction(sizes, e) for e in (1, 2, 4)] == [1 / 8, 1 / 4, 1 / 2]
-    assert cost_fraction(Sizes(8, 100, 400, 100), 1, adapter=40) == pytest.approx(0.2)
+    assert cost_fraction(SourceSizes(8, 100, 400, 100), 1, adapter=40) == pytest.approx(0.2)
     assert break_even(1 / 8) == pytest.approx(0.55)
     assert break_even(1 / 4) == pytest.approx(0.65)
     assert "27%, and needs 55%: it will not help; the runtime will leave it off" in verdict(8, 0.27, 1 / 8)
@@ -181,7 +181,7 @@ def test_a_checkpoint_needs_exits_that_it_has(tiny_folder: Path) -> None:
 
 
 def test_without_torch_the_closed_form_remains(
-    tiny_cut: Path, pieces: list[Piece], monkeypatch: pytest.MonkeyPatch
+    tiny_cut: Path, pieces: list[TextPiece], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(correction, "available", lambda: False)
     _, report = fit(open_source(tiny_cut, (3,)), pieces, tokens=2000, seconds=30)

@@ -17,7 +17,7 @@ from foredraft.bundle import Bundle
 from foredraft.cli import main
 from foredraft.errors import ForedraftError, RequestError
 from foredraft_exporter.build import export
-from foredraft_exporter.parity.comparison import Report, check
+from foredraft_exporter.parity.comparison import ParityReport, check
 from foredraft_exporter.parity.samples import default_text, plan_samples
 from foredraft_exporter.weights.writing import read_layout
 from foredraft_plugins import library
@@ -40,12 +40,12 @@ def exported(source: Path, precision: str = "fp32", **options: Any) -> Bundle:
     return Bundle.open(target)
 
 
-def compared(bundle: Bundle, source: Path, lowering: str = "auto", **options: Any) -> Report:
+def compared(bundle: Bundle, source: Path, lowering: str = "auto", **options: Any) -> ParityReport:
     """One thread: two thread pools on a busy machine wait for each other."""
     return check(bundle, source, text=TEXT, lowering=lowering, threads=1, **options)
 
 
-def assert_tight(report: Report) -> None:
+def assert_tight(report: ParityReport) -> None:
     assert report.passed, report.failures
     assert [d.length for d in report.differences[::3]] == ["1", "2", "7", "64", str(report.context), "text"]
     assert [d.exit for d in report.differences[:3]] == [1, 2, 4]

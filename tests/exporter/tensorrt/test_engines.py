@@ -9,7 +9,7 @@ import pytest
 
 from foredraft.errors import ForedraftError
 from foredraft_exporter.tensorrt.header import check_header, targets_of
-from foredraft_exporter.tensorrt.job import Job
+from foredraft_exporter.tensorrt.job import BuildJob
 from foredraft_exporter.tensorrt.process import build_engine
 from tests.exporter.tensorrt.graphs import SLOTS, seven_b_segment, write_graphs
 from tests.fixtures import tiny_checkpoint
@@ -23,7 +23,7 @@ TARGETS = ("sm89", "sm120")
 def built(graph: Path, targets: tuple[str, ...] = TARGETS, slots: int = SLOTS) -> bytes:
     """The engine's bytes; the worker fails if the builder's log shows a copied cache."""
     engine = graph.with_suffix(".engine")
-    build_engine(Job("tensorrt-rtx", str(graph), str(engine), targets, 64, 256, slots))
+    build_engine(BuildJob("tensorrt-rtx", str(graph), str(engine), targets, 64, 256, slots))
     data = engine.read_bytes()
     check_header(data, targets, str(engine))
     return data

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from foredraft.cli import main
 from foredraft_exporter.build import export
-from foredraft_exporter.tensorrt.build_options import EngineOptions
+from foredraft_exporter.tensorrt.build_options import BuildOptions
 from tests.fixtures import tiny_checkpoint
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ def with_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def bundle_of(source: Path, precision: str = "fp16", attention: str = "native") -> Path:
     out = source.with_name(f"{precision}-{attention}")
-    export(source, out, exits=(2,), precision=precision, engines=EngineOptions("tensorrt-rtx", ("sm89",), attention))
+    export(source, out, exits=(2,), precision=precision, engines=BuildOptions("tensorrt-rtx", ("sm89",), attention))
     return out
 
 

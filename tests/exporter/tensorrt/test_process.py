@@ -14,13 +14,13 @@ import pytest
 
 from foredraft.errors import ForedraftError
 from foredraft_exporter.tensorrt import process
-from foredraft_exporter.tensorrt.job import Job
+from foredraft_exporter.tensorrt.job import BuildJob
 from foredraft_exporter.tensorrt.process import build_engine
 from tests.waiting import until
 
 
-def job(folder: Path) -> Job:
-    return Job(
+def job(folder: Path) -> BuildJob:
+    return BuildJob(
         "tensorrt-rtx", str(folder / "segment-0.onnx"), str(folder / "segment-0.engine"), ("sm89",), 64, 256, 528
     )
 

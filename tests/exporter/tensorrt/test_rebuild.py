@@ -10,7 +10,7 @@ import pytest
 from foredraft import Bundle
 from foredraft.cli import main
 from foredraft_exporter.build import export
-from foredraft_exporter.tensorrt.build_options import EngineOptions
+from foredraft_exporter.tensorrt.build_options import BuildOptions
 from tests.fixtures import tiny_checkpoint
 
 pytestmark = pytest.mark.slow
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 def bundle(tmp_path: Path) -> Path:
     """With native attention, whose engines need no kernels compiled."""
     source = tiny_checkpoint(tmp_path / "model")
-    export(source, tmp_path / "b", exits=(2,), engines=EngineOptions("tensorrt-rtx", ("sm89",), "native"))
+    export(source, tmp_path / "b", exits=(2,), engines=BuildOptions("tensorrt-rtx", ("sm89",), "native"))
     return tmp_path / "b"
 
 

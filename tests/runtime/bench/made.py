@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from foredraft.bench.calibration import Calibration
-from foredraft.bench.comparison import Comparison, Run
+from foredraft.bench.calibration import DraftCalibration
+from foredraft.bench.comparison import BenchRun, Comparison
 from foredraft.bench.questions import Question
 from foredraft.drafters.none import NoDrafter
 from foredraft.loop.rounds import Round
 from foredraft.loop.tree import TIP, Tree
 from foredraft.result import Result, Statistics
 from foredraft.session import Session
-from foredraft.tracing import Node, Piece, RoundTrace
+from foredraft.tracing import RoundTrace, TracedNode, TracedPiece
 
 EVIL = "<script>alert('x')</script>\"&"
 LEVELS = ("context", "model", "corpus", "recycled")
@@ -52,28 +52,30 @@ def a_round(probabilities: list[float], accepted: list[int]) -> Round:
 
 def a_trace() -> tuple[RoundTrace, ...]:
     """Two rounds: the prompt's own, and one with an accepted, a rejected, and the model's own token."""
-    own = RoundTrace(0, (1,), (EVIL,), (None,), (Piece(EVIL, None, 0),), ())
+    own = RoundTrace(0, (1,), (EVIL,), (None,), (TracedPiece(EVIL, None, 0),), ())
     nodes = (
-        Node(2, " yes", TIP, "context", 0.8, True),
-        Node(3, " no\n", TIP, "model", 0.1, False),
-        Node(4, EVIL, 1, "corpus", 0.05, False),
-        Node(5, " late", 0, "recycled", 0.3, False),
+        TracedNode(2, " yes", TIP, "context", 0.8, True),
+        TracedNode(3, " no\n", TIP, "model", 0.1, False),
+        TracedNode(4, EVIL, 1, "corpus", 0.05, False),
+        TracedNode(5, " late", 0, "recycled", 0.3, False),
     )
-    pieces = (Piece(" yes", "context", 0), Piece(" end", None, 1))
+    pieces = (TracedPiece(" yes", "context", 0), TracedPiece(" end", None, 1))
     return own, RoundTrace(1, (2, 6), (" yes", " end"), ("context", None), pieces, nodes, 0.001, 0.02)
 
 
-def a_run(category: str, drafter: str, seconds: float, tokens: list[int], trace: tuple[RoundTrace, ...] = ()) -> Run:
+def a_run(
+    category: str, drafter: str, seconds: float, tokens: list[int], trace: tuple[RoundTrace, ...] = ()
+) -> BenchRun:
     """41 tokens: 40 rounds in plain decoding, 20 with a drafter that has one right draft in each."""
     plain = drafter == "none"
     stats = Statistics(drafter=drafter, tokens=41, rounds=40 if plain else 20, seconds_draft=0.0 if plain else 0.01)
-    calibration = Calibration()
+    calibration = DraftCalibration()
     if not plain:
         stats.drafted, stats.accepted, stats.accepted_counts = 80, 20, {1: 20}
         stats.levels = dict.fromkeys(LEVELS, (20, 5))
         calibration.add(a_round([0.8, 0.3], [0]))
     question = Question(f"id-{category}", category, f"Prompt {EVIL}")
-    return Run(question, Result(EVIL, tokens, "length", stats), seconds, calibration, trace)
+    return BenchRun(question, Result(EVIL, tokens, "length", stats), seconds, calibration, trace)
 
 
 def a_comparison(drafters: tuple[str, ...] = ("none", "context", "blend"), equal: bool = True) -> Comparison:

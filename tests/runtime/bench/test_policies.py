@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from foredraft.bench.comparison import Comparison, Run
+from foredraft.bench.comparison import BenchRun, Comparison
 from foredraft.bench.contest import one_drafter, split_policies
 from foredraft.bench.sweep import sweep, verdicts
 from foredraft.commands.bench import bench
@@ -137,10 +137,10 @@ def test_a_sweep_uses_every_exit_and_every_pair(exits: int) -> None:
 
 def a_sweep(speeds: dict[str, float], agreement: dict[int, tuple[int, int]]) -> Comparison:
     """A sweep over two exits in which policies ran at these speeds, plain decoding at 10 tokens a second."""
-    runs: dict[str, Run] = {}
+    runs: dict[str, BenchRun] = {}
     for name in ("none", *sweep(2)):
         run_ = a_run("x", name, 40 / speeds.get(name, 10.0), [0] * 41)
-        runs[name] = Run(run_.question, run_.result, run_.seconds, agreement=agreement)
+        runs[name] = BenchRun(run_.question, run_.result, run_.seconds, agreement=agreement)
     return Comparison(tuple(runs), 1, [runs], "policy")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from foredraft.bench import host
-from foredraft.bench.comparison import Comparison, Run
+from foredraft.bench.comparison import BenchRun, Comparison
 from foredraft.bench.hardware import HARDWARE, Hardware, Host, hardware
 from foredraft.bench.rounds import RoundWork, agreement
 from foredraft.bench.simulate import calibrated, engine_seconds, simulate
@@ -88,7 +88,7 @@ def a_comparison() -> Comparison:
     runs = {}
     for name, seconds, rounds in (("none", 0.5, (plain,) * 40), ("echo", 0.4, (judged,) * 20)):
         run = a_run("x", name, seconds, [0] * 41)
-        runs[name] = Run(run.question, run.result, run.seconds, rounds=rounds)
+        runs[name] = BenchRun(run.question, run.result, run.seconds, rounds=rounds)
     return Comparison(tuple(runs), 1, [runs], "policy")
 
 

@@ -16,7 +16,7 @@ from foredraft.distribution.add import add_adapter
 from foredraft.distribution.pack import pack
 from foredraft.distribution.pull import pull
 from foredraft.distribution.push import push
-from foredraft.distribution.registry_reference import Reference, parse
+from foredraft.distribution.registry_reference import RegistryReference, parse
 from foredraft.distribution.unpack import unpack
 from foredraft.errors import ForedraftError
 from tests.full_disk import no_file_beyond
@@ -56,7 +56,7 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disks:
     return set_
 
 
-def _reference(server: FaultyRegistry) -> Reference:
+def _reference(server: FaultyRegistry) -> RegistryReference:
     return parse(f"{server.address}/team/model:1")
 
 

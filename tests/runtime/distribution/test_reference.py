@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foredraft.distribution import resolve
-from foredraft.distribution.registry_reference import Reference, parse, try_parse
+from foredraft.distribution.registry_reference import RegistryReference, parse, try_parse
 from foredraft.distribution.store import bundle_folder
 from foredraft.errors import RegistryError
 
@@ -17,22 +17,22 @@ DIGEST = "sha256:" + "ab" * 32
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("ghcr.io/me/smollm2:int4", Reference("ghcr.io", "me/smollm2", "int4", None)),
-        ("ghcr.io/me/smollm2", Reference("ghcr.io", "me/smollm2", "latest", None)),
-        ("localhost:5000/x:1", Reference("localhost:5000", "x", "1", None)),
-        ("localhost/x", Reference("localhost", "x", "latest", None)),
-        ("[::1]:5000/x", Reference("[::1]:5000", "x", "latest", None)),
-        (f"oci://r.example/a/b_c.d@{DIGEST}", Reference("r.example", "a/b_c.d", "latest", DIGEST)),
-        ("docker.io/me/smollm2:int4", Reference("docker.io", "me/smollm2", "int4", None)),
-        ("docker.io/smollm2", Reference("docker.io", "library/smollm2", "latest", None)),
-        ("index.docker.io/smollm2:1", Reference("docker.io", "library/smollm2", "1", None)),
-        ("registry-1.docker.io/me/smollm2", Reference("docker.io", "me/smollm2", "latest", None)),
-        (f"oci://docker.io/smollm2@{DIGEST}", Reference("docker.io", "library/smollm2", "latest", DIGEST)),
-        ("docker.io.example/smollm2", Reference("docker.io.example", "smollm2", "latest", None)),
-        (f"r.example/a:1@{DIGEST}", Reference("r.example", "a", "1", DIGEST)),
+        ("ghcr.io/me/smollm2:int4", RegistryReference("ghcr.io", "me/smollm2", "int4", None)),
+        ("ghcr.io/me/smollm2", RegistryReference("ghcr.io", "me/smollm2", "latest", None)),
+        ("localhost:5000/x:1", RegistryReference("localhost:5000", "x", "1", None)),
+        ("localhost/x", RegistryReference("localhost", "x", "latest", None)),
+        ("[::1]:5000/x", RegistryReference("[::1]:5000", "x", "latest", None)),
+        (f"oci://r.example/a/b_c.d@{DIGEST}", RegistryReference("r.example", "a/b_c.d", "latest", DIGEST)),
+        ("docker.io/me/smollm2:int4", RegistryReference("docker.io", "me/smollm2", "int4", None)),
+        ("docker.io/smollm2", RegistryReference("docker.io", "library/smollm2", "latest", None)),
+        ("index.docker.io/smollm2:1", RegistryReference("docker.io", "library/smollm2", "1", None)),
+        ("registry-1.docker.io/me/smollm2", RegistryReference("docker.io", "me/smollm2", "latest", None)),
+        (f"oci://docker.io/smollm2@{DIGEST}", RegistryReference("docker.io", "library/smollm2", "latest", DIGEST)),
+        ("docker.io.example/smollm2", RegistryReference("docker.io.example", "smollm2", "latest", None)),
+        (f"r.example/a:1@{DIGEST}", RegistryReference("r.example", "a", "1", DIGEST)),
     ],
 )
-def test_parse(text: str, expected: Reference) -> None:
+def test_parse(text: str, expected: RegistryReference) -> None:
     assert parse(text) == expected
     assert parse(str(expected)) == expected or expected.digest
 

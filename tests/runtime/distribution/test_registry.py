@@ -17,7 +17,7 @@ from foredraft.cli import cli
 from foredraft.distribution import open_bundle, resolve
 from foredraft.distribution.pull import pull
 from foredraft.distribution.push import push
-from foredraft.distribution.registry_reference import Reference, parse
+from foredraft.distribution.registry_reference import RegistryReference, parse
 from foredraft.distribution.sign import sign
 from foredraft.errors import BundleError, ForedraftError, RegistryError, SignatureError
 from foredraft.session import Session
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 MB = 1 << 20
 
 
-def _reference(registry: Server, name: str, tag: str = "1") -> Reference:
+def _reference(registry: Server, name: str, tag: str = "1") -> RegistryReference:
     return parse(f"{registry.address}/{name}:{tag}")
 
 

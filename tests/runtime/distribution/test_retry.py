@@ -14,7 +14,7 @@ from foredraft.distribution import registry as protocol
 from foredraft.distribution import retry
 from foredraft.distribution.pull import pull
 from foredraft.distribution.push import push
-from foredraft.distribution.registry_reference import Reference, parse
+from foredraft.distribution.registry_reference import RegistryReference, parse
 from foredraft.errors import RegistryError
 from tests.runtime.distribution.faulty import Fault, FaultyRegistry
 from tests.runtime.distribution.made import make_bundle
@@ -30,7 +30,7 @@ def server() -> Iterator[FaultyRegistry]:
         yield made
 
 
-def _reference(server: FaultyRegistry) -> Reference:
+def _reference(server: FaultyRegistry) -> RegistryReference:
     return parse(f"{server.address}/team/model:1")
 
 

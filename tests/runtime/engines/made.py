@@ -17,7 +17,7 @@ from foredraft.engines.tensorrt.engine import TensorRTEngine
 from foredraft_exporter import build
 from foredraft_exporter.exits.additions import ExitOptions
 from foredraft_exporter.tensorrt import engine_set
-from foredraft_exporter.tensorrt.build_options import EngineOptions
+from foredraft_exporter.tensorrt.build_options import BuildOptions
 from foredraft_exporter.tensorrt.process import Built
 from foredraft_plugins.tree_attention.gpu.images import AttentionShape, Images
 from tests.fixtures import tiny_checkpoint
@@ -44,8 +44,8 @@ def exported(
     draft_vocab: str | int = "none",
     **options: Any,
 ) -> Path:
-    """A bundle of any model; ``options`` are those of ``EngineOptions``."""
-    chosen = EngineOptions("tensorrt-rtx", targets, **options)
+    """A bundle of any model; ``options`` are those of ``BuildOptions``."""
+    chosen = BuildOptions("tensorrt-rtx", targets, **options)
     with (
         mock.patch.object(build, "require_builder"),
         mock.patch.object(engine_set, "build_engine", _graph_as_engine),

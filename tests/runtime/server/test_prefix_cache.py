@@ -9,7 +9,7 @@ import pytest
 
 from foredraft import Bundle, Session
 from foredraft.server import prefix_cache
-from foredraft.server.prefix_cache import ENOUGH, PrefixCache, Slot
+from foredraft.server.prefix_cache import ENOUGH, CachedSequence, PrefixCache
 from tests.runtime.server.conftest import Serve
 from tests.runtime.server.process import Server
 
@@ -50,8 +50,8 @@ def open_cache(tiny: Path, limit: int = 2**30) -> PrefixCache:
     return PrefixCache(lambda: Session(bundle, "none", engine=engine), bundle.manifest, limit)
 
 
-def write(slot: Slot, tokens: list[int], count: int = 8) -> list[int]:
-    return slot.session.generate(tokens, max_tokens=count).tokens
+def write(sequence: CachedSequence, tokens: list[int], count: int = 8) -> list[int]:
+    return sequence.session.generate(tokens, max_tokens=count).tokens
 
 
 def test_rows_are_copied_so_that_both_texts_stay(tiny: Path) -> None:
@@ -59,19 +59,19 @@ def test_rows_are_copied_so_that_both_texts_stay(tiny: Path) -> None:
     shared = list(range(10, 110))
     first = shared + list(range(120, 200))
     second = shared + list(range(30, 90))
-    slot, common = cache.take(first)
+    sequence, common = cache.take(first)
     assert common == 0
-    alone = write(slot, first)
-    cache.give_back(slot)
+    alone = write(sequence, first)
+    cache.give_back(sequence)
     other, common = cache.take(second)
-    assert other is not slot and common == len(shared)
+    assert other is not sequence and common == len(shared)
     drafted = write(other, second)
     fresh = open_cache(tiny).take(second)[0]
     assert drafted == write(fresh, second)
-    assert np.array_equal(other.session.chain.arena.token[:100], slot.session.chain.arena.token[:100])
+    assert np.array_equal(other.session.chain.arena.token[:100], sequence.session.chain.arena.token[:100])
     cache.give_back(other)
     again, common = cache.take(first)
-    assert again is slot and common == len(first) - 1  # the first text was not lost
+    assert again is sequence and common == len(first) - 1  # the first text was not lost
     assert write(again, first) == alone
 
 
@@ -92,27 +92,27 @@ def test_the_cache_has_a_limit(tiny: Path) -> None:
     random = np.random.default_rng(0)
     for _ in range(40):
         tokens = random.integers(0, 256, 60).tolist()
-        slot, _ = cache.take(tokens)
-        write(slot, tokens)
-        cache.give_back(slot)
+        sequence, _ = cache.take(tokens)
+        write(sequence, tokens)
+        cache.give_back(sequence)
         assert cache.kept_bytes <= 2**20
     assert cache.kept_tokens > 0
     off = open_cache(tiny, limit=0)
-    slot, _ = off.take([1, 2, 3])
-    off.give_back(slot)
+    sequence, _ = off.take([1, 2, 3])
+    off.give_back(sequence)
     assert off.kept_tokens == 0 and off.take([1, 2, 3, 4])[1] == 0
 
 
-def remember(cache: PrefixCache, tokens: list[int]) -> Slot:
-    slot, _ = cache.take(tokens)
-    write(slot, tokens)
-    cache.give_back(slot)
-    return slot
+def remember(cache: PrefixCache, tokens: list[int]) -> CachedSequence:
+    sequence, _ = cache.take(tokens)
+    write(sequence, tokens)
+    cache.give_back(sequence)
+    return sequence
 
 
-def poison(slot: Slot) -> None:
+def poison(sequence: CachedSequence) -> None:
     """No row of the sequence may be believed any more: one that were seen would drown all others."""
-    cache = slot.session.chain._sequence._cache  # type: ignore[attr-defined]
+    cache = sequence.session.chain._sequence._cache  # type: ignore[attr-defined]
     cache.keys[:] = np.nan
     cache.values[:] = 1e30
 
@@ -126,10 +126,10 @@ def test_rows_of_a_text_before_are_never_seen(tiny: Path) -> None:
     unrelated, related = list(range(200, 140, -1)), [*shared, *[77] * 50]
     for oldest, text, common in ((kept[0], unrelated, 0), (kept[1], related, len(shared))):
         poison(oldest)
-        slot, cached_rows = cache.take(text)
-        assert slot is oldest and cached_rows == common == slot.settled
-        assert write(slot, text, 40) == write(open_cache(tiny).take(text)[0], text, 40)
-        cache.give_back(slot)
+        sequence, cached_rows = cache.take(text)
+        assert sequence is oldest and cached_rows == common == sequence.settled
+        assert write(sequence, text, 40) == write(open_cache(tiny).take(text)[0], text, 40)
+        cache.give_back(sequence)
 
 
 def test_memory_is_taken_ahead_for_a_text_as_long_as_those_before(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,10 +143,10 @@ def test_memory_is_taken_ahead_for_a_text_as_long_as_those_before(tiny: Path, mo
     assert steps > 3 and bytes_before < cache.kept_bytes <= 2 * bytes_before
     assert cache.kept_tokens == before.settled
     tokens = list(range(10, 90))
-    slot, common = cache.take(tokens)
-    assert slot is not before and slot.touched == before.settled and common == 0
+    sequence, common = cache.take(tokens)
+    assert sequence is not before and sequence.touched == before.settled and common == 0
     assert cache.kept_bytes == bytes_before
-    assert write(slot, tokens) == write(open_cache(tiny, limit=0).take(tokens)[0], tokens)
+    assert write(sequence, tokens) == write(open_cache(tiny, limit=0).take(tokens)[0], tokens)
     assert cache.prepare()  # for the next one
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from foredraft import Bundle, SamplingParams, Session
 from foredraft.server.api_errors import ApiError
-from foredraft.server.jobs import Event, Failure, Job, Piece
+from foredraft.server.jobs import AnswerPiece, Event, Failure, Job
 from foredraft.server.prefix_cache import PrefixCache
-from foredraft.server.scheduler import Scheduler
+from foredraft.server.scheduler import RequestScheduler
 from tests.waiting import LIMIT, TEST_LIMIT, until
 
 
@@ -24,7 +24,7 @@ class Notes:
     def __init__(self) -> None:
         self.turns: list[Job] = []
 
-    def piece(self, job: Job, piece: Piece, seconds_since_last: float | None) -> None:
+    def piece(self, job: Job, piece: AnswerPiece, seconds_since_last: float | None) -> None:
         self.turns.append(job)
 
     def load(self, active: int, waiting: int, kept_tokens: int) -> None: ...
@@ -38,7 +38,7 @@ class Bench:
         engine = Session(opened, "none").engine
         self.notes = Notes()
         self.cache = PrefixCache(lambda: Session(opened, "none", engine=engine), opened.manifest, 2**28)
-        self.scheduler = Scheduler(self.cache, self.notes, sequences, 4)
+        self.scheduler = RequestScheduler(self.cache, self.notes, sequences, 4)
         self.events: queue.Queue[tuple[Job, Event]] = queue.Queue()
 
     def job(self, tokens: list[int], max_tokens: int = 50, on_event: Any = None, seconds: float = TEST_LIMIT) -> Job:
@@ -96,7 +96,7 @@ def test_an_error_ends_one_answer_only(bench: Bench) -> None:
     failure, result = bench.last_event(wrong), None
     assert isinstance(failure, Failure) and failure.error.status == 400
     result = bench.last_event(right)
-    assert isinstance(result, Piece) and result.result is not None and len(result.result.tokens) == 30
+    assert isinstance(result, AnswerPiece) and result.result is not None and len(result.result.tokens) == 30
 
 
 def test_an_engine_that_breaks_ends_one_answer_and_its_sequence(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_an_engine_that_breaks_ends_one_answer_and_its_sequence(bench: Bench, mo
 
     whole = running.Running.step
 
-    def breaking(self: running.Running) -> Piece | None:
+    def breaking(self: running.Running) -> AnswerPiece | None:
         if self.job.tokens == [7, 7, 7] and bench.notes.turns.count(self.job) == 3:
             raise RuntimeError("broken")
         return whole(self)
@@ -114,7 +114,7 @@ def test_an_engine_that_breaks_ends_one_answer_and_its_sequence(bench: Bench, mo
     bench.scheduler.submit([wrong, right])
     failure = bench.last_event(wrong)
     assert isinstance(failure, Failure) and failure.error.status == 500 and "broken" not in failure.error.message
-    assert isinstance(bench.last_event(right), Piece)
+    assert isinstance(bench.last_event(right), AnswerPiece)
     assert bench.scheduler.alive
 
 
@@ -129,7 +129,7 @@ def test_memory_is_taken_ahead_while_there_is_nothing_to_do(bench: Bench) -> Non
 
     until(taken, "memory is taken for as long a text as is kept")
     bench.scheduler.submit([second])
-    assert isinstance(bench.last_event(second), Piece)
+    assert isinstance(bench.last_event(second), AnswerPiece)
 
 
 def test_answers_are_written_where_no_memory_can_be_taken_ahead(slow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_answers_are_written_where_no_memory_can_be_taken_ahead(slow: Path, monk
     bench = Bench(slow, sequences=1)
     job = bench.job([1, 2, 3])
     bench.scheduler.submit([job])
-    assert isinstance(bench.last_event(job), Piece)
+    assert isinstance(bench.last_event(job), AnswerPiece)
     bench.scheduler.close()
 
 

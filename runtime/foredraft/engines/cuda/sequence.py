@@ -19,7 +19,7 @@ class Forwards(Protocol):
     def run(self, segment: int, batch: Batch) -> None: ...
 
 
-class TensorRTSequence:
+class CudaSequence:
     """Work is put into one stream, which is only waited for where its results come to the host."""
 
     def __init__(
@@ -75,7 +75,7 @@ class TensorRTSequence:
             memory.copier.gather(memory.read.address, hidden.address, sources, count, memory.width)
             memory.copier.scatter(hidden.address, memory.read.address, targets, count, memory.width)
 
-    def copy_rows(self, other: TensorRTSequence, count: int) -> None:
+    def copy_rows(self, other: CudaSequence, count: int) -> None:
         self._memory.device.activate()
         mine, theirs = self._memory, other._memory
         theirs.stream.wait()  # what was put into it so far belongs to the rows

@@ -17,7 +17,7 @@ from foredraft.engines.cuda.memory import Memory, Sizes
 from foredraft.engines.cuda.native import ExactForwards
 from foredraft.engines.cuda.padded import PaddedForwards
 from foredraft.engines.cuda.rows import KernelRows, PlainRows, RowCopier
-from foredraft.engines.cuda.sequence import Forwards, TensorRTSequence
+from foredraft.engines.cuda.sequence import CudaSequence, Forwards
 from foredraft.engines.tensorrt.checks import check_tensors, check_weights
 from foredraft.engines.tensorrt.libraries import library
 from foredraft.engines.tensorrt.loaded import LoadedEngine
@@ -65,7 +65,7 @@ class TensorRTEngine:
         self.draft_head = loaded(chosen.draft_head) if chosen.draft_head else None
         self.weights, self.draft_ids = self._weighted(bundle)
 
-    def open_sequence(self, slots: int) -> TensorRTSequence:
+    def open_sequence(self, slots: int) -> CudaSequence:
         """A fresh cache of ``slots`` rows. Raises EngineError if the engines take less, or memory is short."""
         chosen, native = self.engines, self.engines.attention == "native"
         needed = slots if native else slots + 1  # padding writes somewhere
@@ -82,7 +82,7 @@ class TensorRTEngine:
         head = draft_head = self._over(self.head, memory)
         if self.draft_head is not None:
             draft_head = self._over(self.draft_head, memory, self.draft_ids)
-        return TensorRTSequence(memory, self._forwards(memory), (head, draft_head), slots, owner=self)
+        return CudaSequence(memory, self._forwards(memory), (head, draft_head), slots, owner=self)
 
     def _over(self, head: LoadedEngine, memory: Memory, ids: Ids | None = None) -> Head:
         capture = self.engines.attention == "plugin"
