@@ -10,6 +10,7 @@ from foredraft.bundle import Bundle
 from foredraft.errors import BundleError, RequestError
 from foredraft.sampling.params import SamplingParams
 from foredraft.text.messages import Message
+from foredraft.text.stops import check_stops
 
 
 class RequestFields(TypedDict, total=False):
@@ -21,6 +22,16 @@ class RequestFields(TypedDict, total=False):
     max_tokens: int | None
     sampling: SamplingParams | None
     stop: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRequest:
+    """A request that can be answered: the prompt's token ids, and at most how many are to be written."""
+
+    tokens: list[int]
+    limit: int
+    sampling: SamplingParams
+    stop: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +50,12 @@ class Request:
     """Default: greedy."""
     stop: Sequence[str] = ()
     """Strings that end the answer and are no part of it."""
+
+    def check(self, bundle: Bundle, context: int) -> CheckedRequest:
+        """The request as a session of ``context`` tokens answers it; RequestError if it cannot. Needs no engine."""
+        tokens = self.encode(bundle)
+        limit = _limit(bundle, context, len(tokens), self.max_tokens)
+        return CheckedRequest(tokens, limit, self.sampling or SamplingParams(), check_stops(self.stop))
 
     def encode(self, bundle: Bundle) -> list[int]:
         """The token ids that prompt or messages stand for. Raises RequestError for what this model cannot take."""
@@ -78,3 +95,28 @@ class Request:
             return template.render(messages, self.chat_template_kwargs, cover=cover)
         except BundleError as error:
             raise RequestError(f"{error}; give a prompt instead, this model cannot chat as it is") from error
+
+
+def context_of(bundle: Bundle, context: int | None) -> int:
+    """The limit of prompt and answer together, in tokens: the bundle's own, or a smaller one."""
+    most = bundle.manifest.model.context
+    if context is not None and not 1 <= context <= most:
+        raise RequestError(f"context {context}: this bundle allows 1 to {most} tokens")
+    return context or most
+
+
+def _limit(bundle: Bundle, context: int, prompt: int, max_tokens: int | None) -> int:
+    room = context - prompt
+    if room < 0 or (room == 0 and max_tokens != 0):
+        exported = bundle.manifest.model.context
+        smaller = f"open the session with a larger context (up to {exported})"
+        advice = smaller if context < exported else "export the model with a larger --context"
+        raise RequestError(
+            f"prompt of {prompt} tokens: the context holds {context} with at least one for the answer; "
+            f"shorten it, or {advice}"
+        )
+    if max_tokens is None:
+        return room
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
+        raise RequestError(f"max_tokens {max_tokens!r}: expected a whole number, 0 or more")
+    return min(max_tokens, room)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -45,6 +45,22 @@ class Statistics:
     seconds_verify: float = 0.0
     levels: dict[str, tuple[int, int]] = field(default_factory=dict)
     accepted_counts: dict[int, int] = field(default_factory=dict)
+
+    def add(self, round_: Round, level_names: Sequence[str]) -> None:
+        """Count a round; the prompt's own counts for nothing but its time."""
+        if round_.prompt:
+            self.seconds_prefill += round_.seconds_verify
+            return
+        self.rounds += 1
+        self.drafted += len(round_.tree)
+        self.accepted += len(round_.accepted)
+        self.seconds_draft += round_.seconds_draft
+        self.seconds_verify += round_.seconds_verify
+        self.accepted_counts[len(round_.accepted)] = self.accepted_counts.get(len(round_.accepted), 0) + 1
+        accepted = set(round_.accepted)
+        for node, level in enumerate(round_.tree.levels):
+            drafted, taken = self.levels.get(level_names[level], (0, 0))
+            self.levels[level_names[level]] = (drafted + 1, taken + (node in accepted))
 
     @property
     def seconds_decode(self) -> float:

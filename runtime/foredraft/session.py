@@ -18,14 +18,13 @@ from foredraft.databases.log import LearnLog
 from foredraft.databases.opening import open_databases
 from foredraft.drafters.protocol import Drafter
 from foredraft.engines.protocol import WINDOW, Engine
-from foredraft.engines.select import open_engine
+from foredraft.engines.select import EngineFields, open_engine
 from foredraft.errors import RequestError
 from foredraft.loop.chain import Chain
 from foredraft.loop.generate import Writer
 from foredraft.loop.rounds import Round
-from foredraft.request import Request, RequestFields
+from foredraft.request import CheckedRequest, Request, RequestFields, context_of
 from foredraft.result import Chunk, FinishReason, Result, Statistics
-from foredraft.sampling.params import SamplingParams
 from foredraft.sampling.picking import make_picker
 from foredraft.scheduling.auto import AutoScheduler
 from foredraft.scheduling.measure import measured_costs
@@ -38,7 +37,7 @@ class Session:
     """Writes texts with one model, one after the other. What a prompt shares with the text before it is not run again.
 
     ``drafter`` is a name (see ``foredraft.drafters``) or a Drafter, ``policy`` a name (see ``scheduling.policy.named``)
-    or a Policy; ``engine`` may be shared by several sessions.
+    or a Policy or Scheduler; ``engine`` may be shared by several sessions.
     """
 
     def __init__(
@@ -49,29 +48,24 @@ class Session:
         databases: Sequence[str | Path | Database] = (),
         levels: str | None = None,
         learn: str | Path | None = None,
-        threads: int | None = None,
-        lowering: str = "auto",
-        device: str = "auto",
-        provider: str = "cpu",
         context: int | None = None,
-        policy: str | Policy = "auto",
+        policy: str | Policy | Scheduler = "auto",
         engine: Engine | None = None,
+        **engine_fields: Unpack[EngineFields],
     ) -> None:
         """``context`` limits prompt and answer together, in tokens (default: the model's own limit).
 
-        ``device`` is ``cpu``, ``cuda``, or ``auto``: cuda where the bundle has engines that fit the device here.
-        ``provider`` is ONNX Runtime's for the portable graphs: ``cpu``, ``cuda``, ``tensorrt`` or ``tensorrt-rtx``.
+        Without an ``engine``, one is opened as ``threads``, ``lowering``, ``device`` and ``provider`` say: see
+        ``foredraft.engines.select.open_engine``.
 
         ``databases`` are token databases to draft from besides the bundle's own; ``levels`` names those to use and
         their order; ``learn`` is a file that answers are appended to, and the model level learns from them at once.
         """
         manifest = bundle.manifest
-        if context is not None and not 1 <= context <= manifest.model.context:
-            raise RequestError(f"context {context}: this bundle allows 1 to {manifest.model.context} tokens")
         self.bundle = bundle
-        self.context = context or manifest.model.context
+        self.context = context_of(bundle, context)
         self.drafter = drafter if not isinstance(drafter, str) else _drafter(bundle, drafter, databases, levels, learn)
-        self.engine = engine or open_engine(bundle, device, threads, lowering, provider)
+        self.engine = engine or open_engine(bundle, **engine_fields)
         layers = [segment.last - segment.first for segment in manifest.segments]
         self.chain = Chain(self.engine.open_sequence(self.context + WINDOW), layers)
         self.level_names = (*self.drafter.level_names, *(f"exit-{layer}" for layer in manifest.exits))
@@ -90,45 +84,27 @@ class Session:
         The arguments are those of ``Request``. Raises RequestError before anything runs if the request cannot be
         served.
         """
-        request = Request(prompt, **fields)
-        tokens = request.encode(self.bundle)
-        limit = self._limit(tokens, request.max_tokens)
-        text = TextStream(self.bundle.tokenizer, request.stop, tokens)
-        return self._answer(tokens, limit, request.sampling or SamplingParams(), text)
+        return self.answer(self.check(Request(prompt, **fields)))
+
+    def check(self, request: Request) -> CheckedRequest:
+        """The request as ``answer`` takes it. Raises RequestError if it cannot be served."""
+        return request.check(self.bundle, self.context)
 
     def encode(self, prompt: str | Sequence[int] | None = None, **fields: Unpack[RequestFields]) -> list[int]:
         """The token ids that a prompt or chat messages stand for; arguments as for ``stream``."""
         return Request(prompt, **fields).encode(self.bundle)
 
-    def _limit(self, tokens: list[int], max_tokens: int | None) -> int:
-        room = self.context - len(tokens)
-        if room < 0 or (room == 0 and max_tokens != 0):
-            raise RequestError(
-                f"prompt of {len(tokens)} tokens: the context holds {self.context} with at least one for the answer; "
-                f"shorten it, or {self._larger_context()}"
-            )
-        if max_tokens is None:
-            return room
-        if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
-            raise RequestError(f"max_tokens {max_tokens!r}: expected a whole number, 0 or more")
-        return min(max_tokens, room)
-
-    def _larger_context(self) -> str:
-        exported = self.bundle.manifest.model.context
-        if self.context < exported:
-            return f"open the session with a larger context (up to {exported})"
-        return "export the model with a larger --context"
-
-    def _answer(self, prompt: list[int], limit: int, sampling: SamplingParams, stream: TextStream) -> Iterator[Chunk]:
-        eos = frozenset(self.bundle.manifest.tokenizer.eos_ids)
-        answer = _Answer(stream, eos)
+    def answer(self, request: CheckedRequest) -> Iterator[Chunk]:
+        """Write the answer to a request that was checked, piece by piece."""
+        prompt, eos = request.tokens, frozenset(self.bundle.manifest.tokenizer.eos_ids)
+        answer = _Answer(TextStream(self.bundle.tokenizer, request.stop, prompt), eos)
         stats = self._begin(prompt)
         before = dataclasses.replace(self.chain.work)
         text, tokens, offsets, last = "", tuple[int, ...](), tuple[int, ...](), None
-        with contextlib.closing(self._rounds(prompt, limit, sampling, eos)) as rounds:
+        with contextlib.closing(self._rounds(request, eos)) as rounds:
             for round_ in rounds:
-                _count(stats, round_, self.level_names)
-                if not stats.rounds:
+                stats.add(round_, self.level_names)
+                if round_.prompt:
                     before = dataclasses.replace(self.chain.work)  # what the prompt took is not counted
                 text, tokens, offsets = answer.add(tuple(round_.tokens))
                 if answer.finish_reason:
@@ -147,14 +123,15 @@ class Session:
         result = Result(answer.text, answer.tokens, answer.finish_reason or "length", stats)
         yield Chunk(text, tokens, result, last, offsets)
 
-    def _rounds(
-        self, prompt: list[int], limit: int, sampling: SamplingParams, eos: frozenset[int]
-    ) -> Generator[Round, None, None]:
-        if limit:
-            writer = Writer(self.chain, self.drafter, self.scheduler, make_picker(sampling), eos, self.engine.trees)
-            yield from writer.write(prompt, limit)
+    def _rounds(self, request: CheckedRequest, eos: frozenset[int]) -> Generator[Round, None, None]:
+        if request.limit:
+            pick = make_picker(request.sampling)
+            writer = Writer(self.chain, self.drafter, self.scheduler, pick, eos, self.engine.trees)
+            yield from writer.write(request.tokens, request.limit)
 
-    def _scheduler(self, policy: str | Policy) -> Scheduler:
+    def _scheduler(self, policy: str | Policy | Scheduler) -> Scheduler:
+        if not isinstance(policy, str | Policy):
+            return policy
         exits = len(self.bundle.manifest.exits)
         if policy == "auto":
             costs = measured_costs(self.bundle, self.engine)
@@ -227,20 +204,3 @@ class _Answer:
         rest = self._stream.finish()
         self.text += rest
         return rest
-
-
-def _count(stats: Statistics, round_: Round, level_names: Sequence[str]) -> None:
-    """Add one round; the prompt's own forward, which drafts nothing, is the first."""
-    if not stats.seconds_prefill:
-        stats.seconds_prefill = round_.seconds_verify
-        return
-    stats.rounds += 1
-    stats.drafted += len(round_.tree)
-    stats.accepted += len(round_.accepted)
-    stats.seconds_draft += round_.seconds_draft
-    stats.seconds_verify += round_.seconds_verify
-    stats.accepted_counts[len(round_.accepted)] = stats.accepted_counts.get(len(round_.accepted), 0) + 1
-    accepted = set(round_.accepted)
-    for node, level in enumerate(round_.tree.levels):
-        drafted, taken = stats.levels.get(level_names[level], (0, 0))
-        stats.levels[level_names[level]] = (drafted + 1, taken + (node in accepted))

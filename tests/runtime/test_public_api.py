@@ -8,6 +8,7 @@ import inspect
 import pytest
 
 import foredraft
+from foredraft.engines.select import EngineFields
 from foredraft.request import Request, RequestFields
 
 NAMES = ["AsyncSession", "Bundle", "Chunk", "ForedraftError", "Result", "SamplingParams", "Session", "Statistics"]
@@ -22,7 +23,8 @@ SIGNATURES = {
     "AsyncSession.stream": _WRITING,
     "AsyncSession.close": ("self",),
 }
-KEYWORDS = ["threads", "lowering", "context", "policy", "engine"]
+KEYWORDS = ["databases", "levels", "learn", "context", "policy", "engine"]
+ENGINE_KEYWORDS = {"threads", "lowering", "device", "provider"}
 FIELDS = {
     "SamplingParams": [
         "temperature",
@@ -77,6 +79,8 @@ def test_the_session_is_opened_with_a_bundle_a_drafter_and_keywords() -> None:
     assert list(parameters)[:2] == ["bundle", "drafter"]
     for name in KEYWORDS:
         assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+    assert parameters["engine_fields"].annotation == "Unpack[EngineFields]"
+    assert set(EngineFields.__annotations__) == ENGINE_KEYWORDS
 
 
 @pytest.mark.parametrize("name", FIELDS)

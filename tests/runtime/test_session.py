@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from foredraft import Bundle, SamplingParams, Session
 from foredraft.drafters import names
 from foredraft.errors import RequestError
+from foredraft.loop.chain import HEAD
 from foredraft.loop.tree import Tree
+from foredraft.request import Request
+from foredraft.sampling.logits import whole
 from tests.fixtures import BOS, EOS
 
 Bundles = Callable[..., Path]
@@ -250,3 +253,29 @@ def test_the_portable_lowering_drafts_single_paths_and_is_exact(tiny_bundle: Bun
             assert chunk.round.tree.parents == list(range(-1, len(chunk.round.tree) - 1))
     with pytest.raises(RequestError, match="exact for trees"):
         session(path, policy="hispec", lowering="portable")
+
+
+def test_a_round_shows_the_rows_that_chose_its_tokens_while_it_is_observed(tiny_bundle: Bundles) -> None:
+    session = Session(Bundle.open(tiny_bundle()), "context", policy="fixed:6", threads=1)
+    rounds = []
+    for chunk in session.stream("abcabcabc", max_tokens=40):
+        if chunk.round is not None:
+            assert chunk.round.prompt is (not rounds)
+            assert [int(np.argmax(whole(row))) for row in chunk.round.rows] == chunk.round.tokens
+            assert chunk.round.forwards[-1] == (HEAD, 1 if chunk.round.prompt else chunk.round.verified)
+            assert 0 <= chunk.round.seconds_learn <= chunk.round.seconds_verify
+            rounds.append(chunk.round)
+    assert len(rounds) > 3 and not any(round_.rows for round_ in rounds[:-1])
+
+
+def test_a_request_is_checked_without_an_engine(tiny_bundle: Bundles) -> None:
+    bundle = Bundle.open(tiny_bundle())
+    request = Request("abc", max_tokens=9, stop=["x"])
+    checked = request.check(bundle, 64)
+    session = Session(bundle, "none", context=64, threads=1)
+    assert checked == session.check(request)
+    chunks = [*session.answer(checked)]
+    assert chunks[-1].result is not None
+    assert chunks[-1].result.tokens == session.generate("abc", max_tokens=9, stop=["x"]).tokens
+    with pytest.raises(RequestError, match="the context holds 2"):
+        request.check(bundle, 2)

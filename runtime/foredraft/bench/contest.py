@@ -12,7 +12,7 @@ from foredraft.bench.simulate import Elsewhere
 from foredraft.bundle import Bundle
 from foredraft.engines.protocol import Engine
 from foredraft.errors import RequestError
-from foredraft.scheduling.policy import named
+from foredraft.scheduling.policy import Scheduler, named
 from foredraft.session import Session
 
 AUTO = "auto"
@@ -27,7 +27,7 @@ class Rig:
     databases: Sequence[Path] = ()
     levels: str | None = None
 
-    def open(self, drafter: str, policy: str) -> Session:
+    def open(self, drafter: str, policy: str | Scheduler) -> Session:
         """A new session."""
         if drafter == BASELINE:
             return Session(self.bundle, BASELINE, engine=self.engine, policy=policy)
@@ -86,11 +86,9 @@ def between_policies(rig: Rig, policies: Sequence[str], drafter: str, elsewhere:
     def open_session(name: str) -> Session:
         if name == BASELINE:
             return rig.open(BASELINE, "fixed:0")
-        policy = AUTO if name == planned else name
-        session = rig.open(drafter if rig.asks_drafter(policy) else BASELINE, policy)
         if name == planned and elsewhere:
-            session.scheduler = Elsewhere(session.chain, elsewhere.times(rig.layers), elsewhere.host)
-        return session
+            return rig.open(drafter, Elsewhere(len(rig.layers), elsewhere.times(rig.layers), elsewhere.host))
+        return rig.open(drafter if rig.asks_drafter(name) else BASELINE, name)
 
     return Contest("policy", (*names, *([planned] if planned else [])), open_session, f"drafter {drafter}")
 

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from foredraft.drafters.protocol import Drafter
+from foredraft.loop.chain import Forward
 from foredraft.loop.rounds import Round
-from foredraft.loop.tree import TIP, Tree
+from foredraft.loop.tree import TIP
 from foredraft.result import Chunk
-from foredraft.sampling.logits import Row
 from foredraft.session import Session
 
 
 @dataclass(frozen=True, slots=True)
 class RoundWork:
-    """One round after the prompt's own: its ``forwards`` (segment or head as in ``Chain.log``, nodes), the ``tokens``
+    """One round after the prompt's own: its ``forwards`` (segment or head, nodes), the ``tokens``
     that it wrote, how many ``opinions`` of exits were taken, with how many ``runners_up`` in all, and the seconds that
     its drafter took here to draft and to learn."""
 
-    forwards: tuple[tuple[int, int], ...]
+    forwards: tuple[Forward, ...]
     tokens: int
     opinions: int
     seconds_drafter: float
@@ -39,45 +37,15 @@ class Written:
 
 def write(session: Session, request: Mapping[str, Any]) -> Written:
     """Write an answer and record its rounds; ``request`` are arguments of ``Session.stream``."""
-    log = session.chain.log = []
-    drafter, session.drafter = session.drafter, (timed := _Timed(session.drafter))
     chunks, rounds = [], []
     for chunk in session.stream(**request):
         chunks.append(chunk)
-        if chunk.round is not None:
-            tokens, opinions = len(chunk.round.tokens), len(chunk.round.opinions)
-            seconds = chunk.round.seconds_draft + timed.learning
-            rounds.append(RoundWork(tuple(log), tokens, opinions, seconds, chunk.round.runners_up))
-            log.clear()
-            timed.learning = 0.0
-    session.chain.log, session.drafter = None, drafter
-    return Written(chunks, tuple(rounds[1:]))
-
-
-class _Timed:
-    """A drafter, and the seconds that ``learning`` took it since they were last set to 0."""
-
-    def __init__(self, drafter: Drafter) -> None:
-        self.name, self.level_names, self.wants_logits = drafter.name, drafter.level_names, drafter.wants_logits
-        self.learning = 0.0
-        self._drafter = drafter
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        self._drafter.begin(prompt)
-
-    def propose(self, context: Sequence[int], budget: int, minimum: float = 0.0) -> Tree:
-        return self._drafter.propose(context, budget, minimum)
-
-    def commit(self, tokens: Sequence[int], logits: Sequence[Row] | None) -> None:
-        started = time.perf_counter()
-        self._drafter.commit(tokens, logits)
-        self.learning += time.perf_counter() - started
-
-    def rewind(self, length: int) -> None:
-        self._drafter.rewind(length)
-
-    def finish(self) -> None:
-        self._drafter.finish()
+        round_ = chunk.round
+        if round_ is not None and not round_.prompt:
+            seconds = round_.seconds_draft + round_.seconds_learn
+            counts = len(round_.tokens), len(round_.opinions)
+            rounds.append(RoundWork(round_.forwards, *counts, seconds, round_.runners_up))
+    return Written(chunks, tuple(rounds))
 
 
 def agreement(rounds: Iterable[Round]) -> dict[int, tuple[int, int]]:

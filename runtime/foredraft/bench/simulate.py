@@ -12,7 +12,7 @@ from typing import Any
 
 from foredraft.bench.comparison import BASELINE, Comparison
 from foredraft.bench.hardware import Host
-from foredraft.loop.chain import Chain
+from foredraft.loop.chain import Forward
 from foredraft.loop.rounds import Opinion, Round
 from foredraft.loop.tree import Tree
 from foredraft.scheduling.auto import AutoScheduler
@@ -54,8 +54,8 @@ def simulate(comparison: Comparison, name: str, about: str, times: Times, host: 
     return Simulation(name, about, rates)
 
 
-def engine_seconds(forwards: Iterable[tuple[int, int]], times: Times) -> float:
-    """Of forwards as in ``Chain.log``."""
+def engine_seconds(forwards: Iterable[Forward], times: Times) -> float:
+    """Of forwards as a round has them."""
     return sum(times(what, nodes) for what, nodes in forwards)
 
 
@@ -74,15 +74,13 @@ def calibrated(comparison: Comparison, times: Times, host: Host) -> tuple[Times,
 
 
 class Elsewhere:
-    """``auto`` as it would decide on a machine with other times. The chain must keep its log."""
+    """``auto`` as it would decide on a machine with other times, for a model of so many segments."""
 
-    def __init__(self, chain: Chain, times: Times, host: Host) -> None:
-        self._auto = AutoScheduler(costs_of(times, chain.segments))
-        self._chain, self._times, self._host = chain, times, host
-        self._start = 0
+    def __init__(self, segments: int, times: Times, host: Host) -> None:
+        self._auto = AutoScheduler(costs_of(times, segments))
+        self._times, self._host = times, host
 
     def plan(self) -> Policy:
-        self._start = len(self._chain.log or ())
         return self._auto.plan()
 
     def choose(self, tree: Tree) -> int:
@@ -96,7 +94,6 @@ class Elsewhere:
 
     def observe(self, round_: Round) -> None:
         """The round as it would have gone there; drafting takes what it took here."""
-        forwards = (self._chain.log or [])[self._start :]
         loop = self._host.seconds(len(round_.tokens), len(round_.opinions), round_.runners_up)
-        seconds = engine_seconds(forwards, self._times) + loop
+        seconds = engine_seconds(round_.forwards, self._times) + loop
         self._auto.observe(replace(round_, seconds_verify=seconds))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from foredraft.bundle import Bundle
 from foredraft.engines.onnxruntime import OnnxRuntimeEngine
@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from foredraft.engines.cuda.device import Device
 
 DEVICES = ("auto", "cpu", "cuda")
+
+
+class EngineFields(TypedDict, total=False):
+    """How to open an engine, as keyword arguments."""
+
+    threads: int | None
+    lowering: str
+    device: str
+    provider: str
+
+
 _log = logging.getLogger("foredraft")
 
 
@@ -25,7 +36,7 @@ def open_engine(
     lowering: str = "auto",
     provider: str = "cpu",
 ) -> Engine:
-    """``auto`` is ``cuda`` where the bundle has engines that this machine's device can run, and ``cpu`` elsewhere.
+    """Device ``auto`` is ``cuda`` where the bundle has engines that this machine's device can run, else ``cpu``.
 
     ``threads`` and ``lowering`` are for the CPU; asking for a lowering asks for the CPU. Another ``provider`` than
     ``cpu`` runs the portable graphs on a CUDA device, with ONNX Runtime and without engines. Raises EngineError if what

@@ -17,7 +17,9 @@ from foredraft.loop.arena import Arena
 from foredraft.sampling.logits import Rows
 
 HEAD, EXIT_HEAD = -1, -2
-"""What ran, in a chain's log, if it was no segment: the whole head, or the one that exits draft and judge with."""
+"""What ran, if it was no segment: the whole head, or the one that exits draft and judge with."""
+Forward = tuple[int, int]
+"""The segment or head that ran, and on how many nodes."""
 
 
 @dataclass(slots=True)
@@ -44,14 +46,19 @@ class Chain:
         """``layers[k]`` is the number of layers of segment k."""
         self.arena = Arena(sequence.slots)
         self.work = Work()
-        self.log: list[tuple[int, int]] | None = None
-        """If a list, every forward is appended to it: the segment or head that ran, and on how many nodes."""
+        self._forwards: list[Forward] = []
         self._sequence = sequence
         self._layers = tuple(layers)
 
     @property
     def segments(self) -> int:
         return len(self._layers)
+
+    def take_forwards(self) -> tuple[Forward, ...]:
+        """What ran since this was last asked."""
+        taken = tuple(self._forwards)
+        self._forwards.clear()
+        return taken
 
     def prefill(self, tokens: Sequence[int], chunk: int = WINDOW) -> Rows:
         """Settle ``tokens`` after the text, through all segments -> one row of logits, after the last one."""
@@ -125,10 +132,8 @@ class Chain:
         self.arena.stage[slots] = segment + 1
         self.work.layer_passes += self._layers[segment]
         self.work.layer_runs += len(slots) * self._layers[segment]
-        if self.log is not None:
-            self.log.append((segment, len(slots)))
+        self._forwards.append((segment, len(slots)))
 
     def _count_head(self, head: int, rows: int) -> None:
         self.work.head_rows += rows
-        if self.log is not None:
-            self.log.append((head, rows))
+        self._forwards.append((head, rows))

@@ -37,21 +37,28 @@ class Writer:
         """Yield rounds until an EOS token or ``limit`` tokens have been written; close the generator to stop earlier.
 
         ``prompt`` is the whole text so far; what of it the chain has already settled is not run again. The first round
-        is the prompt's own forward. After each, the chain's settled text is the text without its last token.
+        is the prompt's own forward. After each, the chain's settled text is the text without its last token. A round's
+        ``rows`` are there until the next one is asked for.
         """
         text = list(prompt)
         self.drafter.begin(text)
         started = time.perf_counter()
+        self.chain.take_forwards()
         logits: Sequence[Row] = [*self.chain.prefill(text[self.chain.arena.settled :])]
-        round_ = Round(tokens=[self.pick(logits[0], len(text), text)], verified=len(prompt))
+        round_ = Round(prompt=True, tokens=[self.pick(logits[0], len(text), text)], verified=len(prompt))
         while True:
+            picked = time.perf_counter()
             self.drafter.commit(round_.tokens, logits if self.drafter.wants_logits else None)
             text += round_.tokens
             limit -= len(round_.tokens)
-            round_.seconds_verify = time.perf_counter() - started - round_.seconds_draft
-            if len(text) > len(prompt) + 1:
+            round_.forwards, round_.rows = self.chain.take_forwards(), logits
+            now = time.perf_counter()
+            round_.seconds_verify = now - started - round_.seconds_draft
+            round_.seconds_learn = now - picked
+            if not round_.prompt:
                 self.scheduler.observe(round_)
             yield round_
+            round_.rows = ()
             if limit <= 0 or text[-1] in self.eos:
                 return
             started = time.perf_counter()

@@ -1,12 +1,15 @@
-"""What happened in one round of the loop. Values only."""
+"""What happened in one round of the loop: all that whoever observes it may want. Values only."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from foredraft.loop.chain import Forward
 from foredraft.loop.tree import Tree
+from foredraft.sampling.logits import Row
 from foredraft.scheduling.policy import Policy
 
 
@@ -56,6 +59,8 @@ class Round:
     """What one round added to the text: accepted drafts, then the model's own next token. Times are in seconds."""
 
     policy: Policy = field(default_factory=Policy)
+    prompt: bool = False
+    """Whether it is the prompt's own forward, which drafts nothing."""
     tokens: list[int] = field(default_factory=list)
     tree: Tree = field(default_factory=Tree)
     """Everything that was drafted."""
@@ -69,10 +74,16 @@ class Round:
     """How often a layer's weights were read."""
     verified: int = 0
     """Nodes that went through the whole model, the text's last token included."""
+    forwards: tuple[Forward, ...] = ()
+    """What ran, in this order."""
+    rows: Sequence[Row] = field(default=(), repr=False, compare=False)
+    """The logits that chose each of the tokens; only while the round is being observed, before the next one begins."""
     seconds_draft: float = 0.0
-    """Time in the drafter."""
+    """Time in the drafter, drafting."""
     seconds_verify: float = 0.0
-    """All other time: the engine, and picking tokens."""
+    """All other time: the engine, picking tokens, and the drafter's learning."""
+    seconds_learn: float = 0.0
+    """Of that, the drafter's."""
 
     @property
     def runners_up(self) -> int:

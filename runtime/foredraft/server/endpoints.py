@@ -85,12 +85,12 @@ async def _answer(request: Request, schema: Schema, to_call: Callable[[Mapping[s
     service.check_model(given["model"])
     call = to_call(given)
     log = request.state.log
-    log |= {"stream": call.stream, "answers": len(call.prompts) * call.n, "seed": call.sampling.seed}
+    log |= {"stream": call.stream, "answers": len(call.requests) * call.n, "seed": call.seed}
     if call.user is not None:
         log["user"] = call.user
     limiter = request.app.state.encoders
-    prompts = await anyio.to_thread.run_sync(service.encode, call, limiter=limiter)
-    exchange = Exchange(service, call, prompts, request.state.id, log)
+    checked = await anyio.to_thread.run_sync(service.check, call, limiter=limiter)
+    exchange = Exchange(service, call, checked, request.state.id, log)
     return exchange if call.stream else _json(await exchange.whole(request.receive))
 
 

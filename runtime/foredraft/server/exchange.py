@@ -10,6 +10,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
+from foredraft.request import CheckedRequest
 from foredraft.server.answers import Answer, AnswerChoice, usage
 from foredraft.server.api_errors import ApiError, ClientGoneError
 from foredraft.server.calls import Call
@@ -25,13 +26,13 @@ class Exchange:
     """The answers that one call asked for. ``log`` receives figures for the request's log line."""
 
     def __init__(
-        self, service: Service, call: Call, prompts: list[list[int]], request_id: str, log: dict[str, Any]
+        self, service: Service, call: Call, requests: list[CheckedRequest], request_id: str, log: dict[str, Any]
     ) -> None:
         self._service = service
         self._call = call
         self._log = log
         self._inbox = Inbox()
-        self._jobs: list[Job] = service.jobs(call, prompts, self._inbox.emitter)
+        self._jobs: list[Job] = service.jobs(call, requests, self._inbox.emitter)
         self._choices = [AnswerChoice(index) for index in range(len(self._jobs))]
         self._answer = Answer(
             id=("chatcmpl-" if call.chat else "cmpl-") + request_id,

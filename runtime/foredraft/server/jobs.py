@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from foredraft.request import CheckedRequest
 from foredraft.result import Chunk
-from foredraft.sampling.params import SamplingParams
 from foredraft.server.api_errors import ApiError
 from foredraft.server.logprobs import TokenLogprob
 
@@ -32,15 +32,12 @@ Emit = Callable[[Event], None]
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """Token ids in, events out. ``emit`` is called from the scheduler's thread.
+    """A checked request in, events out. ``emit`` is called from the scheduler's thread.
 
     Times are readings of ``time.monotonic``; ``started``: left the queue; ``first``, ``last``: times of tokens.
     """
 
-    tokens: list[int]
-    max_tokens: int | None
-    sampling: SamplingParams
-    stop: tuple[str, ...]
+    request: CheckedRequest
     top_logprobs: int | None
     emit: Emit
     deadline: float

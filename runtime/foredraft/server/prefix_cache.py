@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from foredraft.bundle.manifest import Manifest
-from foredraft.server.logprobs import LogitsTap
 from foredraft.session import Session
 
 MAX_KEPT = 32
@@ -38,7 +37,6 @@ class CachedSequence:
     """A sequence and how many of its rows take up memory: those that were ever written, or all of them."""
 
     session: Session
-    tap: LogitsTap
     touched: int = 0
 
     @property
@@ -90,7 +88,6 @@ class PrefixCache:
     def give_back(self, sequence: CachedSequence) -> None:
         """Remember a text that is finished, or was given up between rounds; forget the oldest beyond the limit."""
         self._busy.remove(sequence)
-        sequence.tap.listen(None)
         sequence.touched = max(sequence.touched, sequence.settled)
         self._idle.append(sequence)
         while self._idle and (self.kept_bytes > self._limit or len(self._idle) > MAX_KEPT):
@@ -156,9 +153,7 @@ class PrefixCache:
 
     def _open(self) -> CachedSequence:
         session = self._open_session()
-        tap = LogitsTap(session.drafter)
-        session.drafter = tap
-        return CachedSequence(session, tap, 0 if session.engine.lazy else session.chain.arena.slots)
+        return CachedSequence(session, 0 if session.engine.lazy else session.chain.arena.slots)
 
     def _bytes(self, sequence: CachedSequence) -> int:
         return self._fixed_bytes + sequence.touched * self._row_bytes

@@ -11,6 +11,7 @@ from foredraft.engines.protocol import WINDOW
 from foredraft.loop.chain import Chain
 from foredraft.result import Chunk
 from foredraft.server.jobs import AnswerPiece, Job
+from foredraft.server.logprobs import logprobs_of
 from foredraft.server.prefix_cache import CachedSequence
 
 SHARED_WINDOW = 64
@@ -38,17 +39,15 @@ def _steps(
     job: Job, sequence: CachedSequence, cached: int, alone: Callable[[], bool]
 ) -> Generator[AnswerPiece | None, None, None]:
     started = time.perf_counter()
-    for _ in _prompt(sequence.session.chain, job.tokens, alone):
+    for _ in _prompt(sequence.session.chain, job.request.tokens, alone):
         yield None
     seconds = time.perf_counter() - started
-    sequence.tap.listen(job.top_logprobs)
-    stream = sequence.session.stream(job.tokens, max_tokens=job.max_tokens, sampling=job.sampling, stop=job.stop)
-    with contextlib.closing(cast(Generator[Chunk, None, None], stream)) as chunks:
+    with contextlib.closing(cast(Generator[Chunk, None, None], sequence.session.answer(job.request))) as chunks:
         for chunk in chunks:
             if chunk.result:
                 chunk.result.stats.cached_tokens = cached
                 chunk.result.stats.seconds_prefill += seconds
-            logprobs = sequence.tap.drain(len(chunk.tokens))
+            logprobs = logprobs_of(chunk, job.top_logprobs) if job.top_logprobs is not None else ()
             yield AnswerPiece(chunk.text, chunk.tokens, chunk.result, chunk.round, chunk.offsets, logprobs)
 
 

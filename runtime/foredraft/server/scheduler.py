@@ -130,7 +130,7 @@ class RequestScheduler:
     def _start(self, job: Job) -> None:
         job.started = time.monotonic()
         try:
-            sequence, cached = self._cache.take(job.tokens)
+            sequence, cached = self._cache.take(job.request.tokens)
         except Exception as error:
             self._fail(job, error)
             return

@@ -6,12 +6,13 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from foredraft.bundle import Bundle
 from foredraft.errors import BundleError
-from foredraft.request import Request
+from foredraft.request import CheckedRequest, Request
 from foredraft.server.api_errors import ApiError
-from foredraft.server.calls import Call, Prompt
+from foredraft.server.calls import Call
 from foredraft.server.jobs import Emit, Job
 from foredraft.server.metrics import Metrics
 from foredraft.server.prefix_cache import PrefixCache
@@ -32,16 +33,15 @@ class Service:
         self.model_name = settings.model_name or self.bundle.manifest.model.name
         self.created = int(time.time())
         self.metrics = Metrics()
-        self._front = Session(self.bundle, **settings.session)  # checks requests and never writes
+        first = Session(self.bundle, **settings.session)
+        self._engine, self._level_names = first.engine, first.level_names
+        self._opened = [first]
+        self.context = first.context
+        """The limit of prompt and answer together, in tokens."""
         self._texts = TokenTexts(self.bundle.tokenizer)
         self.traits = _traits(self.bundle)
         cache = PrefixCache(self._open_session, self.bundle.manifest, settings.cache_mb * 2**20)
         self.scheduler = RequestScheduler(cache, self.metrics, settings.sequences, settings.queue)
-
-    @property
-    def context(self) -> int:
-        """The limit of prompt and answer together, in tokens."""
-        return self._front.context
 
     @property
     def texts(self) -> TokenTexts:
@@ -54,47 +54,45 @@ class Service:
             message = f"model {name[:80]!r} is not served here, only {self.model_name!r}"
             raise ApiError(404, message, param="model", code="model_not_found")
 
-    def encode(self, call: Call) -> list[list[int]]:
-        """Token ids of all prompts. Raises RequestError where a session would refuse the request. Thread-safe."""
-        prompts = [self._request(prompt, call).encode(self.bundle) for prompt in call.prompts]
-        for tokens in prompts:
-            self._front.stream(tokens, max_tokens=call.max_tokens, sampling=call.sampling, stop=call.stop)
-        return prompts
+    def check(self, call: Call) -> list[CheckedRequest]:
+        """All requests of a call. Raises RequestError where a session would refuse one. Thread-safe."""
+        return [self._with_defaults(request).check(self.bundle, self.context) for request in call.requests]
 
-    def jobs(self, call: Call, prompts: list[list[int]], emitter: Callable[[int], Emit]) -> list[Job]:
-        """One job for each answer, those to the same prompt next to each other."""
+    def jobs(self, call: Call, requests: list[CheckedRequest], emitter: Callable[[int], Emit]) -> list[Job]:
+        """One job for each answer, those to the same request next to each other."""
         deadline = time.monotonic() + self.settings.timeout
         return [
-            Job(
-                tokens=tokens,
-                max_tokens=call.max_tokens,
-                sampling=call.sampling_of(i),
-                stop=call.stop,
-                top_logprobs=call.top_logprobs,
-                emit=emitter(place * call.n + i),
-                deadline=deadline,
-            )
-            for place, tokens in enumerate(prompts)
+            Job(_later(request, i), call.top_logprobs, emitter(place * call.n + i), deadline)
+            for place, request in enumerate(requests)
             for i in range(call.n)
         ]
 
     def tracer(self) -> Tracer:
         """Describes the rounds of one answer."""
-        return Tracer(self.bundle.tokenizer, self._front.level_names)
+        return Tracer(self.bundle.tokenizer, self._level_names)
 
     def close(self) -> None:
         """End the scheduler; answers that are still being written end with an error."""
         self.scheduler.close()
 
-    def _request(self, prompt: Prompt, call: Call) -> Request:
-        split = call.split_special_tokens or self.settings.split_special_tokens
-        if not call.chat:
-            return Request(prompt, split_special_tokens=split)  # type: ignore[arg-type]
-        variables = self.settings.chat_template_kwargs | call.chat_template_kwargs
-        return Request(messages=prompt, chat_template_kwargs=variables, split_special_tokens=split)  # type: ignore[arg-type]
+    def _with_defaults(self, request: Request) -> Request:
+        variables = request.chat_template_kwargs
+        if request.messages is not None:
+            variables = {**self.settings.chat_template_kwargs, **(variables or {})}
+        split = request.split_special_tokens or self.settings.split_special_tokens
+        return replace(request, chat_template_kwargs=variables, split_special_tokens=split)
 
     def _open_session(self) -> Session:
-        return Session(self.bundle, **self.settings.session, engine=self._front.engine)
+        """The one that was opened first, then others on its engine."""
+        return (
+            self._opened.pop() if self._opened else Session(self.bundle, **self.settings.session, engine=self._engine)
+        )
+
+
+def _later(request: CheckedRequest, index: int) -> CheckedRequest:
+    """The request for its ``index``-th answer."""
+    seed = (request.sampling.seed + index) % 2**64
+    return replace(request, sampling=replace(request.sampling, seed=seed))
 
 
 def _traits(bundle: Bundle) -> Traits | None:

@@ -156,4 +156,4 @@ def test_opening_reads_the_header_only(tmp_path: Path) -> None:
 
     assert touched() == 0
     database.verify()
-    assert touched() >= path.stat().st_size > 50_000
+    assert touched() > 50_000

@@ -16,7 +16,6 @@ from foredraft.databases.log import LearnLog, read_log
 from foredraft.drafters.blend.drafter import Blend
 from foredraft.drafters.pools import Pools
 from foredraft.drafters.protocol import Drafter
-from foredraft.drafters.recorder import Recorder
 from foredraft.drafters.recycling import Recycling
 from foredraft.drafters.suffix import Suffix
 from foredraft.errors import RequestError
@@ -44,12 +43,11 @@ def drafter(name: str, databases: tuple[Database, Database]) -> Drafter:
         "pools": lambda: Pools(VOCAB, None, model, corpus),
         "suffix": lambda: Suffix(VOCAB, None, model, corpus),
         "recycling": lambda: Recycling(model),
-        "recorder": lambda: Recorder(Blend(VOCAB, None, model, corpus)),
     }
     return made[name]()
 
 
-NAMES = ("blend", "context", "reversed", "pools", "suffix", "recycling", "recorder")
+NAMES = ("blend", "context", "reversed", "pools", "suffix", "recycling")
 
 
 def logits_of(tokens: list[int]) -> np.ndarray:
@@ -207,11 +205,3 @@ def test_levels_are_checked(databases: tuple[Database, Database]) -> None:
             Blend(VOCAB, levels)
     with pytest.raises(RequestError, match="got 'recycled', expected some of context, model, corpus"):
         Pools(VOCAB, "recycled")
-
-
-def test_the_recorder_keeps_what_followed_each_token() -> None:
-    recorder = Recorder(Blend(VOCAB, "context"))
-    recorder.begin([1, 2])
-    recorder.commit([3, 4], logits_of([3, 4]))
-    assert recorder.rows[2][0] == 3 and recorder.rows[3][0] == 4
-    assert (recorder.name, recorder.wants_logits) == ("blend", True)

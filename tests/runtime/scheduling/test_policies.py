@@ -102,18 +102,19 @@ def policies(draw: st.DrawFn) -> Policy:
 def check_work(session: Session, sampling: SamplingParams, count: int) -> list[int]:
     """Write an answer; after each round, check that no layer ran twice on a node, and that all that ran is counted."""
     watched = WatchedSequence(session.chain._sequence)
-    session.chain._sequence, session.chain.log = watched, []
+    session.chain._sequence = watched
     nodes_of_round: list[list[int]] = []
     for chunk in session.stream(PROMPT, max_tokens=count, sampling=sampling):
         if chunk.round is not None:
             assert len(watched.ran) == len(set(watched.ran))
             through = [sum(segment == k for segment, _ in watched.ran) for k in range(len(LAYERS))]
-            assert through == [sum(n for k, n in session.chain.log if k == segment) for segment in range(len(LAYERS))]
+            assert through == [
+                sum(n for k, n in chunk.round.forwards if k == segment) for segment in range(len(LAYERS))
+            ]
             if nodes_of_round:
                 assert through[0] <= 1 + len(chunk.round.tree) and through[-1] == chunk.round.verified
             nodes_of_round.append(through)
             watched.ran.clear()
-            session.chain.log.clear()
     assert chunk.result is not None
     expected = int((np.array(nodes_of_round[1:]).reshape(-1, len(LAYERS)) @ np.array(LAYERS)).sum())
     assert chunk.result.stats.layer_runs == expected >= sum(LAYERS) * (count - 1)  # a token needs every layer once
@@ -157,10 +158,9 @@ def test_a_round_ends_when_its_window_is_full(rig: Rig, policy: str) -> None:
 @pytest.mark.parametrize("hardware", list(HARDWARE))
 def test_auto_planned_for_other_hardware_writes_plain_decodings_text(rig: Rig, hardware: str) -> None:
     """Where exits are cheap, auto uses them."""
-    session, there = rig.session("fixed:0", "context"), HARDWARE[hardware]
-    session.scheduler = Elsewhere(session.chain, there.times(LAYERS), there.host)
+    there = HARDWARE[hardware]
+    session = rig.session(Elsewhere(len(LAYERS), there.times(LAYERS), there.host), "context")
     sampling = SamplingParams(temperature=0.8, seed=3)
-    session.chain.log = []
     result = session.generate(PROMPT, max_tokens=96, sampling=sampling)
     assert result.tokens == rig.plain(sampling, 96)
     assert any(level.startswith("exit-") for level in result.stats.levels)

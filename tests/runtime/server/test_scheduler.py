@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from foredraft import Bundle, SamplingParams, Session
+from foredraft.errors import RequestError
+from foredraft.request import CheckedRequest
 from foredraft.server.api_errors import ApiError
 from foredraft.server.jobs import AnswerPiece, Event, Failure, Job
 from foredraft.server.prefix_cache import PrefixCache
+from foredraft.server.running import Running
 from foredraft.server.scheduler import RequestScheduler
 from tests.waiting import LIMIT, TEST_LIMIT, until
 
@@ -47,7 +50,8 @@ class Bench:
                 on_event(job)
             self.events.put((job, event))
 
-        job = Job(tokens, max_tokens, SamplingParams(), (), None, emit, time.monotonic() + seconds)
+        request = CheckedRequest(tokens, max_tokens, SamplingParams(), ())
+        job = Job(request, None, emit, time.monotonic() + seconds)
         return job
 
     def last_event(self, job: Job) -> Event:
@@ -90,8 +94,21 @@ def test_a_long_prompt_does_not_hold_up_another_answer(bench: Bench) -> None:
     assert bench.notes.turns.index(long) > 1750 // 64  # a round of the other between any two windows of the prompt
 
 
-def test_an_error_ends_one_answer_only(bench: Bench) -> None:
-    wrong, right = bench.job([10**6]), bench.job([4, 5, 6], 30)
+def break_at(bench: Bench, monkeypatch: pytest.MonkeyPatch, turn: int, error: Exception) -> None:
+    """The answer to 7 7 7 fails at this turn of its own."""
+    whole = Running.step
+
+    def breaking(self: Running) -> AnswerPiece | None:
+        if self.job.request.tokens == [7, 7, 7] and bench.notes.turns.count(self.job) == turn:
+            raise error
+        return whole(self)
+
+    monkeypatch.setattr(Running, "step", breaking)
+
+
+def test_an_error_ends_one_answer_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_at(bench, monkeypatch, 0, RequestError("wrong"))
+    wrong, right = bench.job([7, 7, 7]), bench.job([4, 5, 6], 30)
     bench.scheduler.submit([wrong, right])
     failure, result = bench.last_event(wrong), None
     assert isinstance(failure, Failure) and failure.error.status == 400
@@ -100,16 +117,7 @@ def test_an_error_ends_one_answer_only(bench: Bench) -> None:
 
 
 def test_an_engine_that_breaks_ends_one_answer_and_its_sequence(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    import foredraft.server.running as running
-
-    whole = running.Running.step
-
-    def breaking(self: running.Running) -> AnswerPiece | None:
-        if self.job.tokens == [7, 7, 7] and bench.notes.turns.count(self.job) == 3:
-            raise RuntimeError("broken")
-        return whole(self)
-
-    monkeypatch.setattr(running.Running, "step", breaking)
+    break_at(bench, monkeypatch, 3, RuntimeError("broken"))
     wrong, right = bench.job([7, 7, 7]), bench.job([4, 5, 6], 30)
     bench.scheduler.submit([wrong, right])
     failure = bench.last_event(wrong)
