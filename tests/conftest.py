@@ -33,6 +33,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.timeout = TEST_LIMIT
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Long bytes go by their parameter's name: each process makes its own keys, and all must agree on names."""
+    return argname if isinstance(val, bytes) and len(val) > 40 else None
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name the programs whose tests were skipped."""
     skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
