@@ -52,7 +52,8 @@ demo: bundles/$(MODEL)-corpus.fdb bundles/$(MODEL)-model.fdb  ## export SmolLM2,
 
 # A corpus that every machine has: the sources and documentation strings of Python's standard library.
 bundles/$(MODEL)-corpus.fdb: | export
-	$(BIN)/foredraft db build $@ --tokenizer $(BUNDLE) $(wildcard $(STDLIB)/*.py $(STDLIB)/json $(STDLIB)/email $(STDLIB)/http)
+	@echo "$(BIN)/foredraft db build $@ --tokenizer $(BUNDLE) $(STDLIB)/*.py ..."
+	@$(BIN)/foredraft db build $@ --tokenizer $(BUNDLE) $(wildcard $(STDLIB)/*.py $(STDLIB)/json $(STDLIB)/email $(STDLIB)/http)
 
 # What this model wrote before, to other prompts than the demo's.
 bundles/$(MODEL)-model.fdb: | export

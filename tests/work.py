@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -18,10 +19,14 @@ def instructions(call: Callable[[], object]) -> int:
         count += event == "opcode"
         return trace
 
-    before = sys.gettrace()
+    before, collecting = sys.gettrace(), gc.isenabled()
+    gc.collect()
+    gc.disable()  # what it calls would be counted
     sys.settrace(trace)
     try:
         call()
     finally:
         sys.settrace(before)
+        if collecting:
+            gc.enable()
     return count

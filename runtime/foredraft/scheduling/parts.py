@@ -9,7 +9,7 @@ from foredraft.loop.chain import EXIT_HEAD, HEAD
 from foredraft.scheduling.forward_costs import SIZES, CostCurve
 
 Times = Callable[[int, int], float]
-"""``times(what, nodes)``: seconds of a segment or head (as in ``Chain.log``) on so many nodes."""
+"""``times(what, nodes)``: seconds of a segment or head (as a round's ``forwards`` have it) on so many nodes."""
 
 
 @dataclass(frozen=True, slots=True)
