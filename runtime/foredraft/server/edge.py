@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import logging
@@ -58,7 +59,7 @@ class Edge:
                 await self._app(scope, receive, send_on)
             except ClientGoneError:
                 log["status"] = _CLIENT_GONE
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
                 if status:
                     raise
                 await self._refuse(error, log)(scope, receive, send_on)
@@ -74,10 +75,10 @@ class Edge:
             message = "no valid API key; send it as: Authorization: Bearer KEY"
             raise ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
-    def _refuse(self, error: Exception, log: dict[str, Any]) -> Response:
+    def _refuse(self, error: BaseException, log: dict[str, Any]) -> Response:
         known = as_api_error(error)
         log["error"] = known.message
-        if known.status >= 500 and not isinstance(error, ApiError):
+        if known.status >= 500 and not isinstance(error, ApiError | asyncio.CancelledError):
             _log.error("a request failed", exc_info=error)
         return error_response(known)
 

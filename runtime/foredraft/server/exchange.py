@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import time
@@ -12,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from foredraft.request import CheckedRequest
 from foredraft.server.answers import Answer, AnswerChoice, usage
-from foredraft.server.api_errors import ApiError, ClientGoneError
+from foredraft.server.api_errors import ApiError, ClientGoneError, as_api_error
 from foredraft.server.calls import Call
 from foredraft.server.inbox import Inbox
 from foredraft.server.jobs import AnswerPiece, Failure, Job
@@ -67,11 +68,12 @@ class Exchange:
         except ClientGoneError:
             self._log["status"] = 499
             return
-        except ApiError as error:
+        except (ApiError, asyncio.CancelledError) as error:  # cancelled: the time to finish at shutdown is over
             if not started:
                 raise
-            self._log |= {"status": error.status, "error": error.message}
-            await send({"type": "http.response.body", "body": _event(error.to_json()), "more_body": True})
+            known = as_api_error(error)
+            self._log |= {"status": known.status, "error": known.message}
+            await send({"type": "http.response.body", "body": _event(known.to_json()), "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _events(self) -> AsyncIterator[bytes]:

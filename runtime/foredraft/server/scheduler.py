@@ -45,6 +45,7 @@ class RequestScheduler:
         self._changed = threading.Condition()
         self._closing = False
         self._seconds_per_job = 1.0
+        self._told = False
         self._thread = threading.Thread(target=self._run, name="foredraft-scheduler", daemon=True)
         self._thread.start()
 
@@ -114,7 +115,9 @@ class RequestScheduler:
         try:
             return self._cache.prepare()
         except Exception as error:  # an answer that really needs it will fail, and say so
-            _log.warning("no memory could be taken ahead: %s", error)
+            if not self._told:
+                _log.warning("no memory could be taken ahead: %s", error)
+            self._told = True
             return False
 
     def _next_jobs(self) -> list[Job]:

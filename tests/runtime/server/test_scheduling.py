@@ -110,10 +110,14 @@ def test_a_shutdown_finishes_streams(start_server: Serve, slow: Path) -> None:
 def test_a_shutdown_does_not_wait_for_ever(start_server: Serve, slow: Path) -> None:
     server = start_server(slow, "--no-draft", "--drain", "1")
     connection, response = server.open_stream(n=16)
-    next(lines(response))
-    assert server.stop() == 0
+    stream = lines(response)
+    next(stream)
+    server.process.terminate()
+    assert [*stream][-1]["error"]["code"] == "shutting_down"
+    assert server.process.wait(LIMIT) == 0
     cut = server.requests_logged()[-1]
-    assert cut["path"] == "/v1/completions" and cut["finish_reasons"] == []
+    assert cut["path"] == "/v1/completions" and cut["finish_reasons"] == [] and cut["status"] == 503
+    assert "Traceback" not in server.log.read_text()
     connection.close()
     response.close()
 
